@@ -1,4 +1,4 @@
-"""What a training loop provides to an algorithm, and what an algorithm needs that a loop lacks."""
+"""Capabilities of training loops, and the comparison with an algorithm's requirements."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LackKind = Literal[
     "reference",
     "state",
 ]
-# Kind of lack -> the clause of a sentence that begins with the part; {names} are what it needs, {loop} the loop's name.
+# Kind of lack -> the clause of a sentence that begins with the part; {names} are the missing names, {loop} the loop's.
 CLAUSES: Mapping[str, str] = {
     "sampling": "decides what is sampled, which {loop} does itself",
     "selection": "leaves out rows after credit, for which there is no place",
@@ -38,20 +38,22 @@ CLAUSES: Mapping[str, str] = {
     "reference": "follows the policy",
     "state": "remembers earlier batches, for which {loop} has no place",
 }
-# Clause of what no entry has a clause for.
+# Clause for a lack without an entry.
 NEEDS = "needs {names}"
 
 
 class UnprovidedError(UserError, ValueError):
-    """An algorithm needs what a loop does not provide. The message names the part, what it needs and the fix."""
+    """An algorithm needs a field or capability that a loop does not provide. The message names the part, the field and
+    the fix."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Lack:
-    """One thing that an algorithm needs and a loop does not provide.
+    """One requirement of an algorithm that a loop does not meet.
 
-    part: what needs it, as an error sentence calls it. kind: what it is. name: of the field, output, capability or
-    setting; "" for kinds that are one thing.
+    part: the part with the requirement, as error messages name it.
+    kind: the kind of requirement.
+    name: of the field, output, capability or setting; "" for kinds without names.
     """
 
     part: str
@@ -61,27 +63,30 @@ class Lack:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Capabilities:
-    """What a training loop provides to an algorithm. Every loop declares one, and refuses by it at the door.
+    """The fields, outputs and operations that a training loop provides to an algorithm. Every loop declares one, and
+    rejects by it before training.
 
-    name: of the loop, as sentences call it.
+    name: of the loop in messages.
     advantage_fields: fields of `Experience` for all parts but the objective's: sampling, reward, credit, selection,
-        teacher. loss_fields: those for the objective's.
+        teacher.
+    loss_fields: those for the objective's.
     prefixes: fields whose names begin so are provided too.
-    policy_outputs: fields of `Evaluation` beside `logp` that the policy computes. layers: whether it computes those of
-        its inner layers (`layers.Layer.name`). old_outputs: whether what it computes as `extras.<name>` is there as
-        the field `extras.old_<name>`, from before the first update.
-    source_capabilities: what its sources can do (`sampling.source_protocols`), and "rollouts".
+    policy_outputs: fields of `Evaluation` beside `logp` that the policy computes.
+    layers: whether it computes those of its inner layers (`layers.Layer.name`).
+    old_outputs: whether every `extras.<name>` that the policy computes is also the field `extras.old_<name>`, from
+        before the first update.
+    source_capabilities: capabilities of its sources (`sampling.source_protocols`), and "rollouts".
     sampling_settings: settings of `sampling.Rollouts` that are honoured by a loop that samples itself; None for a loop
         that calls the algorithm's own sampling part.
-    teaches: whether it fills in what an algorithm's teacher computes.
+    teaches: whether it computes the signals of an algorithm's teacher.
     full_batch: whether an objective can have a statistic of the whole optimiser batch under the current policy.
-    keeps_groups: whether a micro-batch holds whole groups where the objective binds them.
-    carries_fields: whether what other parts write into a batch reaches the objective's.
+    keeps_groups: whether a micro-batch holds whole groups if the objective binds them.
+    carries_fields: whether fields that other parts write into a batch reach the objective's parts.
     selects: whether rows or decisions may be left out after credit.
-    moves_reference: whether the reference can follow the policy.
-    keeps_state: whether what parts keep from batch to batch is kept in one place and in checkpoints.
-    clauses: how sentences go on behind the part, by the name of what is lacking, a beginning of names that ends in
-        "_", or a kind, and "" for all else; {names}, {loop} and {nearest} stand for what is known. Beyond `CLAUSES`.
+    moves_reference: whether the reference can be an average of the policy.
+    keeps_state: whether the parts' state between batches is kept in one place and in checkpoints.
+    clauses: clauses of error messages after the part, by the missing name, a prefix of names that ends in "_", or a
+        kind, and "" for all else; {names}, {loop} and {nearest} are filled in. They extend `CLAUSES`.
     """
 
     name: str
@@ -103,36 +108,39 @@ class Capabilities:
     clauses: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def lacking(self, algorithm: Algorithm) -> list[Lack]:
-        """What the algorithm needs and the loop does not provide, part by part."""
+        """Returns the algorithm's requirements that the loop does not meet, part by part."""
         return list(dict.fromkeys(self._lacking(algorithm)))
 
     def sentences(self, lacks: Iterable[Lack]) -> list[str]:
-        """A sentence for each part and each way in which the loop falls short of it."""
+        """Returns a sentence for each part and each clause about its lacks."""
         clauses: dict[tuple[str, str], list[str]] = {}
         for lack in lacks:
             clauses.setdefault((lack.part, self._clause(lack)), []).append(lack.name)
         return [self._sentence(part, clause, sorted(set(names))) for (part, clause), names in clauses.items()]
 
     def refusals(self, algorithm: Algorithm) -> list[str]:
-        """Why the algorithm cannot run in this loop, a sentence each; empty if it can."""
+        """Returns the reasons why the algorithm cannot run in this loop, a sentence each; empty if it can."""
         return self.sentences(self.lacking(algorithm))
 
     def check(self, algorithm: Algorithm) -> None:
-        """Refuses an algorithm that needs what the loop does not provide.
+        """Raises UnprovidedError if an algorithm needs a field or capability that the loop does not provide.
 
         Raises:
-            UnprovidedError: naming the part, what it needs and the fix.
+            UnprovidedError: naming the part, the missing field and the fix.
         """
         for sentence in self.refusals(algorithm):
             raise UnprovidedError(sentence)
 
     def computes(self, output: str) -> bool:
-        """Whether the policy can be evaluated for this output."""
+        """Returns True if the policy can be evaluated for this output."""
         known = output == "logp" or output in self.policy_outputs
         return known or (self.layers and layer_of(output.removeprefix("extras.")) is not None)
 
     def gives(self, field: str, known: frozenset[str]) -> bool:
-        """Whether a batch has this field. known: the fields that it has by name."""
+        """Returns True if a batch has this field.
+
+        known: the fields that it has by name.
+        """
         if field in known or field.startswith(self.prefixes):
             return True
         return self.old_outputs and field.startswith(OLD) and self.computes("extras." + field.removeprefix(OLD))
@@ -157,7 +165,8 @@ class Capabilities:
         yield from self._of_loop(algorithm)
 
     def _of_part(self, part: Part, known: frozenset[str]) -> Iterator[Lack]:
-        """The fields and outputs that it lacks, and what it needs of micro-batches and checkpoints."""
+        """Yields the fields and outputs that a part lacks, and its unmet requirements of micro-batches and
+        checkpoints."""
         name = name_of(type(part))
         outputs = part.policy_outputs | (part.full_batch_outputs if self.full_batch else frozenset())
         yield from (Lack(name, "field", field) for field in sorted(part.reads) if not self.gives(field, known))
@@ -203,8 +212,8 @@ class Capabilities:
 
 
 def capabilities_of(part: Part, algorithm: Algorithm) -> frozenset[str]:
-    """What a part needs its source to be capable of: what it declares, and "rollouts" of a sampling part that samples
-    answers to tasks."""
+    """Returns the source capabilities that a part needs: its declared ones, and "rollouts" for a sampling part that
+    samples answers to tasks."""
     found = part.source_capabilities
     if part is algorithm.sampling and algorithm.sampling.rollout_support is not None and "fragments" not in found:
         found = found | {"rollouts"}

@@ -1,4 +1,4 @@
-"""Fields of a batch: their shapes and types, and the refusals of what is missing or has another shape."""
+"""Fields of a batch: their shapes and types, and the errors for missing fields and wrong shapes."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from polopt.part_names import name_of
 
 
 class ExperienceError(UserError, ValueError):
-    """A field is missing or has the wrong shape or type. The message names who wanted it and the fix."""
+    """A field is missing or has the wrong shape or type. The message names what needs it and the fix."""
 
 
-# A field is None until the stage that fills it in has run. Parts declare what they read and are refused at the
-# door without it, so for those who read them the fields are tensors, and typed so.
+# A field is None until it is computed. Parts declare the fields that they read, and a call without one raises an
+# error first, so the fields are typed as the tensors that the parts then read.
 ABSENT: Any = None
 
-# What must stay together in one micro-batch: the decisions of a row, or the rows of a group.
+# Units that must stay together in one micro-batch: the decisions of a row, or the rows of a group.
 Binding = Literal["row", "group"]
 
 # Field -> the shapes it may have. B rows (trajectories), T decisions.
@@ -47,16 +47,16 @@ FLOATS = frozenset(SHAPES) - {"mask", "terminated", "truncated", "group", "turn"
 BOOLS = frozenset({"mask", "terminated", "truncated"})
 # Meaningful only where the policy decided; `zero_masked` clears the rest.
 PER_DECISION = ("rollout_logp", "old_logp", "ref_logp", "prev_logp", "value", "entropy", "advantage", "value_target")
-# Before a name of `Evaluation.extras`: what the policy said before its first update on the batch, in `extras`.
+# Prefix of fields with the policy's `Evaluation.extras` from before its first update on the batch.
 OLD = "extras.old_"
 
-# Policy beside the learner -> the field with its log-probabilities [B, T] of the batch's decisions; that of any other
+# Auxiliary policy -> the field with its log-probabilities [B, T] of the batch's decisions; that of any other
 # name is `extras.<name>_logp`.
 POLICY_FIELDS = {"reference": "ref_logp", "previous": "prev_logp"}
 
 
 def policy_field(name: str) -> str:
-    """Returns the field of a batch that holds the log-probabilities under a policy beside the learner."""
+    """Returns the field of a batch that holds the log-probabilities under an auxiliary policy."""
     return POLICY_FIELDS.get(name, f"extras.{name}_logp")
 
 
@@ -76,10 +76,11 @@ HINTS = {
 
 
 def check_fields(mask: Any, fields: Mapping[str, Any]) -> None:
-    """Refuses a wrong type or shape in one of these fields of a batch with this mask; None is no field yet.
+    """Raises ExperienceError for a wrong type or shape of one of these fields of a batch with this mask; None is an
+    absent field.
 
     Raises:
-        ExperienceError: naming the field, its expected type and shape, and what was found.
+        ExperienceError: naming the field, its expected type and shape, and the given ones.
     """
     if "mask" in fields and not (isinstance(mask, Tensor) and mask.ndim == 2 and mask.dtype == torch.bool):
         raise ExperienceError(f"Experience: field 'mask' must be bool of shape [B, T], found {describe(mask)}")
@@ -121,10 +122,10 @@ def _check_extras(extras: Any, mask: Tensor) -> None:
 
 
 def check_shape(value: Tensor, like: Tensor, by: object) -> Tensor:
-    """`value`, or a refusal of what would broadcast into something else without a word.
+    """Returns `value` if it has the shape of `like`, so that it is never broadcast silently.
 
     Raises:
-        ExperienceError: `value`, which the part `by` returned, has not the shape of `like`.
+        ExperienceError: `value`, which the part `by` returned, does not have the shape of `like`.
     """
     if value.shape != like.shape:
         raise ExperienceError(f"{requirer(by)} must return shape {list(like.shape)}, found {list(value.shape)}")
@@ -132,19 +133,19 @@ def check_shape(value: Tensor, like: Tensor, by: object) -> Tensor:
 
 
 def describe(value: Any) -> str:
-    """Type and shape of a tensor, or the value itself, for an error sentence."""
+    """Returns type and shape of a tensor, or the value itself, for an error message."""
     if isinstance(value, Tensor):
         return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
     return f"{type(value).__name__} {value!r:.60}"
 
 
 def listed(fields: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """Fields by name, type and shape."""
+    """Yields each field's name, type and shape."""
     for name, value in fields.items():
         found = describe(value) if isinstance(value, Tensor) else f"{type(value).__name__} of {len(value)}"
         yield f"{prefix}{name}: {found}"
 
 
 def requirer(by: object) -> str:
-    """The name of whatever needs a field, for an error sentence: a part's, or what `by` prints as."""
+    """Returns the name of the object that needs a field, for an error message: a part's, or the text of `by`."""
     return name_of(type(by)) if isinstance(by, nn.Module) else str(by)

@@ -1,4 +1,4 @@
-"""What a part is: settings, state and one call; printable, comparable, and plain YAML in and out."""
+"""The base class of parts: settings, state and one call; printable, comparable, and convertible to and from YAML."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _Module = TypeVar("_Module", bound=nn.Module)
 
 
 def _copied(module: _Module, memo: dict[int, Any]) -> _Module:
-    """As `copy.deepcopy`. Most of what a module holds is empty registers, which are made anew, and faster."""
+    """Deep-copies a module as `copy.deepcopy` does, faster: the many empty registers of a module are created anew."""
     memo[id(module)] = result = object.__new__(type(module))
     for name, value in vars(module).items():
         empty = type(value) in (dict, OrderedDict, set) and not value
@@ -58,21 +58,22 @@ class Part(nn.Module):
             def forward(self, experience):
                 return experience.reward + self.by
 
-    What it learns between steps is a buffer or parameter, made in `setup`, so `state_dict`, `.to(device)`
-    and exact resume need no further code.
+    State that changes between steps is a buffer or parameter, made in `setup`, so `state_dict`, `.to(device)` and exact
+    resume need no further code.
 
-    `reads` names the fields of `Experience` that calling it reads, `policy_outputs` those of `Evaluation` (what the
-    current policy says) beyond `logp`. `full_batch_outputs` names what must be known of the whole optimiser batch under
-    the current policy before a micro-batch can be judged (`experience.full_batch.full_batch_evaluation`); it costs a
-    pass without gradient where batches are split. `writes` names what a part adds to a batch for others to read, beyond
-    what every loop provides. `source_capabilities` names what the source of experience must be able to do beyond
-    rollouts: the capabilities of `sampling.source_protocols`. Nothing is computed that no part declares. What depends
-    on a setting is a property instead of a class variable. `required_fields` and its like tell what a part will ever
-    declare, `active_fields` what it declares now.
+    A part declares its inputs and outputs in class variables, or in properties if they depend on a setting:
 
-    `binds` names what must stay together in one micro-batch for the part's loss to be right: each row ("row"), or all
-    rows of a group ("group"), for a loss that compares the rows of a group under the current policy. `binding` is the
-    strictest of the parts that are consulted now.
+    reads: fields of `Experience` that the call reads.
+    policy_outputs: fields of `Evaluation`, the current policy's outputs, beyond `logp`.
+    full_batch_outputs: outputs of the current policy on the whole optimiser batch that the loss of a micro-batch needs
+        (`experience.full_batch.full_batch_evaluation`); they cost a pass without gradient if batches are split.
+    writes: fields that the part adds to a batch for other parts, beyond those that every loop provides.
+    source_capabilities: capabilities of the source of experience beyond rollouts, as in `sampling.source_protocols`.
+    binds: the rows that must stay together in one micro-batch for a correct loss: each row ("row"), or all rows of a
+        group ("group"), for a loss that compares the rows of a group under the current policy.
+
+    Fields that no part declares are not computed. `required_fields` and its like are the declarations of all parts,
+    `active_fields` those of the parts that are active now. `binding` is the strictest `binds` of the active parts.
 
     Raises:
         TypeError: a setting that does not exist (the nearest one is named).
@@ -85,11 +86,11 @@ class Part(nn.Module):
     writes: ClassVar[frozenset[str]] = frozenset()
     source_capabilities: ClassVar[frozenset[str]] = frozenset()
     binds: ClassVar[Binding] = "row"
-    # What a method is that builds such a part (`polopt.method.KINDS`); None for parts that stand only inside others.
+    # Kind of a method that builds such a part (`polopt.method.KINDS`); None for parts that only stand inside others.
     method_kind: ClassVar[str | None] = None
-    # Addresses of servers that calling it asks: a run may, an estimate of a run does not.
+    # Addresses of servers that the call contacts, which happens in a run, not in an estimate of one.
     servers: ClassVar[frozenset[str]] = frozenset()
-    # Name of one of its `batch_metrics` -> a sentence on what it means that it is 0 in each of a stage's first batches.
+    # Name of one of its `batch_metrics` -> a sentence on the meaning of zeros in all of a stage's first batches.
     zero_means: ClassVar[Mapping[str, str]] = {}
 
     __deepcopy__ = _copied
@@ -138,30 +139,32 @@ class Part(nn.Module):
         self.setup()
 
     def setup(self) -> None:
-        """Check ranges and register buffers. Runs once, after the settings are in place."""
+        """Checks ranges and registers buffers. Runs once, after the settings are in place."""
 
     def refusals(self, situation: Situation) -> Iterator[str]:
-        """Sentences on why this part cannot do its work in such a stage, which is then refused."""
+        """Yields reasons why this part cannot work in such a stage, which is then refused."""
         yield from ()
 
     def cautions(self, situation: Situation) -> Iterator[str]:
-        """Sentences on why this part will run in such a stage and not do what it is there for."""
+        """Yields reasons why this part runs in such a stage without fulfilling its purpose."""
         yield from ()
 
     def batch_metrics(self, experience: Experience) -> Mapping[str, float]:
-        """What this part did to a batch, by name, for the log: a function of the batch and of the part's state."""
+        """Returns metrics of this part's effect on a batch, by name, for the log: a function of the batch and of the
+        part's state."""
         return {}
 
     def on_step(self) -> None:
-        """The policy has learned from one more batch: what counts batches counts here."""
+        """Updates this part's own state, such as a count of batches, after the policy has learned from one more
+        batch."""
 
     def step(self) -> None:
-        """Tell this part, and every part inside it, that the policy has learned from one more batch."""
+        """Runs `on_step` of this part and of every part inside it, after the policy has learned from one more batch."""
         for part in self.parts():
             part.on_step()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Check that every declared field is there, then run `forward`."""
+        """Checks that every declared field is present, then runs `forward`."""
         for value in (*args, *kwargs.values()):
             if hasattr(value, "declared_as"):
                 value.require(getattr(self, value.declared_as), by=self)
@@ -174,7 +177,7 @@ class Part(nn.Module):
 
     @property
     def required_outputs(self) -> frozenset[str]:
-        """`policy_outputs` of this part and of every part inside it, and what they survey."""
+        """`policy_outputs` of this part and of every part inside it, and their `full_batch_outputs`."""
         return frozenset().union(*(p.policy_outputs for p in self.parts()), self.required_full_batch_outputs - {"logp"})
 
     @property
@@ -192,20 +195,22 @@ class Part(nn.Module):
         return (m for m in self.modules() if isinstance(m, Part))
 
     def active_children(self) -> Iterator[Part]:
-        """The parts of this one that are consulted now: all of them, unless some wait for their time."""
+        """Yields the direct children that are active now: all of them, unless a subclass activates some later."""
         for child in self.children():
             found = list(child) if isinstance(child, Parts) else [child]
             yield from (part for part in found if isinstance(part, Part))
 
     def active_parts(self) -> Iterator[Part]:
-        """This part and, depth first, every part inside it that is consulted now."""
+        """Yields this part and, depth first, every part inside it that is active now."""
         yield self
         for part in self.active_children():
             yield from part.active_parts()
 
     def active_fields(self, kind: Literal["reads", "policy_outputs", "full_batch_outputs"]) -> frozenset[str]:
-        """As `required_fields`, `required_outputs` and `required_full_batch_outputs`, of the parts that are consulted
-        now."""
+        """Returns the union of a declaration over the parts that are active now.
+
+        kind: the declaration, as in `required_fields`, `required_outputs` and `required_full_batch_outputs`.
+        """
         parts = list(self.active_parts())
         surveys = frozenset[str]().union(*(p.full_batch_outputs for p in parts))
         if kind == "full_batch_outputs":
@@ -215,17 +220,17 @@ class Part(nn.Module):
 
     @property
     def binding(self) -> Binding:
-        """What must stay together for this part and every part inside it that is consulted now."""
+        """The strictest `binds` of this part and of every part inside it that is active now."""
         return "group" if any(part.binds == "group" for part in self.active_parts()) else "row"
 
     def settings(self) -> dict[str, Any]:
         return {f.name: getattr(self, f.name) for f in settings_of(type(self))}
 
     def but(self, _changes: Mapping[str, Any] | None = None, /, **changes: Any) -> Self:
-        """A changed copy: `part.but(scale=None, **{"objective.trust.high": 0.28})`.
+        """Returns a changed copy: `part.but(scale=None, **{"objective.trust.high": 0.28})`.
 
-        Keys are settings, dotted to reach inside, with list positions as numbers. Untouched parts keep
-        their state; a rebuilt part starts afresh.
+        Keys are settings, dotted to reach inside, with list positions as numbers. Unchanged parts keep their state; a
+        rebuilt part starts with new state.
         """
         result = self
         for path, value in {**(_changes or {}), **changes}.items():
@@ -233,7 +238,7 @@ class Part(nn.Module):
         return copy.deepcopy(self) if result is self else result
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data that `build` turns back into an equal part: `{"part": "credit.RelativeAdvantage", ...}`."""
+        """Returns plain data from which `build` makes an equal part: `{"part": "credit.RelativeAdvantage", ...}`."""
         return {"part": name_of(type(self)), **{k: to_plain(v) for k, v in self.settings().items()}}
 
     def to_yaml(self) -> str:
@@ -263,8 +268,9 @@ def _is_default(value: Any, field: dataclasses.Field[Any]) -> bool:
 
 
 def _same_plain(a: Any, b: Any) -> bool:
-    """Whether two settings are equal as plain data (`to_plain`), without writing out what is plain already."""
-    if a is None or isinstance(a, (str, int, float)):  # as most are
+    """Returns True if two settings are equal as plain data (`to_plain`), without conversion of values that are plain
+    already."""
+    if a is None or isinstance(a, (str, int, float)):  # the most frequent case
         return bool(a == b)
     if isinstance(a, Part) and isinstance(b, Part):
         same = type(a) is type(b)
@@ -277,7 +283,7 @@ def _adapters(cls: type[Part]) -> dict[str, pydantic.TypeAdapter[Any]]:
 
 
 def build(spec: Any) -> Any:
-    """Turn plain data (see `Part.to_dict`) back into parts; anything without a `part` key stays as it is.
+    """Builds parts from plain data (see `Part.to_dict`); values without a `part` key are returned as they are.
 
     Nothing but parts is called.
 
@@ -295,12 +301,12 @@ def build(spec: Any) -> Any:
 
 
 def from_yaml(text: str) -> Any:
-    """Inverse of `Part.to_yaml`."""
+    """Builds a part from the text of `Part.to_yaml`."""
     return build(read_yaml(text, "a part"))
 
 
 def to_plain(value: Any) -> Any:
-    """Settings as plain YAML data: parts become mappings, lists of parts become lists."""
+    """Returns settings as plain YAML data: parts become mappings, lists of parts become lists."""
     if isinstance(value, Part):
         return value.to_dict()
     if isinstance(value, (list, tuple, nn.ModuleList)):

@@ -1,4 +1,5 @@
-"""The order of one training step, which every loop takes: provide, credit, select, update, count, follow."""
+"""The order of one training step, common to all loops: fields, credit, selection, update, counters, reference
+policies."""
 
 from __future__ import annotations
 
@@ -12,7 +13,9 @@ from polopt.experience import Experience
 class StepResult(NamedTuple):
     """One batch after its step.
 
-    credited: all of its rows, with rewards and advantages. chosen: what was learned from. metrics: of the update.
+    credited: all of its rows, with rewards and advantages.
+    chosen: the selected rows, which the update used.
+    metrics: of the update.
     """
 
     credited: Experience
@@ -21,7 +24,7 @@ class StepResult(NamedTuple):
 
 
 class StepHooks:
-    """What differs from loop to loop in a training step; see `take_step`."""
+    """The operations of a training step that differ between loops; see `take_step`."""
 
     def provide(self, experience: Experience) -> Experience:
         """Returns the batch with the fields that parts read and only the loop can compute: log-probabilities of other
@@ -36,25 +39,24 @@ class StepHooks:
         """Records a batch that has rewards and advantages."""
 
     def begin_update(self, experience: Experience, chosen: Experience) -> None:
-        """Runs before the policy moves: keeps the policy as it is, for the next batch's `prev_logp`; measures the
+        """Runs before the policy's update: stores the policy for the next batch's `prev_logp`, and measures the
         credited batch and the rows chosen from it."""
 
     def update(self, experience: Experience) -> Mapping[str, float]:
-        """Moves the policy by a batch with advantages that has decisions. Returns what it measured."""
+        """Updates the policy on a batch with advantages that has decisions, and returns metrics."""
         raise NotImplementedError
 
     def end_update(self) -> None:
-        """Moves the policies that follow the learned one, the teacher's average and the reference, after the
-        algorithm has counted the batch."""
+        """Updates the averages of the policy, the teacher's and the reference, after the algorithm has counted the
+        batch."""
 
 
 def take_step(algorithm: Algorithm, experience: Experience, hooks: StepHooks) -> StepResult | None:
-    """Learns from one batch that `algorithm.sampling` has made.
+    """Trains on one batch that `algorithm.sampling` has made.
 
-    Fields are provided, rows credited and selected, the policy is updated; then the algorithm counts the batch, and
-    the policies that follow the learned one move. A batch of which selection leaves nothing is counted without an
-    update. A batch that filters of the sampling left empty is no batch: nothing is computed or counted, and None
-    returned.
+    Fields are added, advantages computed, rows selected and the policy updated; then the algorithm counts the batch,
+    and the averages of the policy are updated. A batch without selected decisions is counted without an update. For a
+    batch that the sampling's filters left empty nothing is computed or counted, and the result is None.
     """
     if not experience.mask.any():
         return None

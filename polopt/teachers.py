@@ -14,9 +14,8 @@ from polopt.part import Part
 
 __all__ = ["Feedback", "First", "Hint", "SelfTeacher", "Sibling"]
 
-# The fields that the training loop fills in for an algorithm with a teacher, if some part declares them. In rows
-# without
-# a teacher's signal the numbers are 0 and the ids -1.
+# The fields that the training loop fills in for an algorithm with a teacher, if some part declares them. In
+# rows without a teacher's signal the numbers are 0 and the ids -1.
 #   has_teacher_signal [B] bool: whether the row has a hint for the teacher.
 #   teacher_logp, teacher_entropy [B, T]: of the decisions taken, over the batch's support.
 #   candidates [B, T, K] int32: ids, -1 padding; teacher_candidate_logp [B, T, K].
@@ -27,7 +26,7 @@ TEACHER_FIELDS = frozenset(
 
 
 def check_wording(part: Any, *names: str) -> None:
-    """Checks that a wording has exactly these placeholders.
+    """Raises ValueError unless a wording has exactly these placeholders.
 
     Raises:
         ValueError: naming the part and the placeholders.
@@ -46,7 +45,7 @@ def check_wording(part: Any, *names: str) -> None:
 
 
 class Hint(Part):
-    """`hint(experience) -> [str | None]`: the text added to a teacher's prompt for each row; None for no hint.
+    """`hint(experience) -> [str | None]` returns the text added to a teacher's prompt for each row; None for no hint.
 
     The argument is the whole batch.
     """
@@ -56,9 +55,12 @@ class Hint(Part):
 
 
 class Sibling(Hint):
-    """The answer of the first other row of the group whose outcome reaches `threshold`.
+    """Returns as hint the answer of the first other row of the group whose outcome reaches `threshold`.
 
-    rows: "all", or only the "wrong" ones, which do not reach it themselves. wording: the text around the {answer}.
+    threshold: the least outcome of a row whose answer is a hint.
+    rows: "all", or only the "wrong" ones, whose own outcome is below the threshold.
+    wording: the text around the {answer}.
+
     For an episode of many turns the hint is the last answer.
     """
 
@@ -87,8 +89,10 @@ class Sibling(Hint):
 
 
 class Feedback(Hint):
-    """The environment's feedback on the row's own answer, `extras["feedback"]`: a text, or None. wording: the text
-    around the {feedback}."""
+    """Returns as hint the environment's feedback on the row's own answer, `extras["feedback"]`: a text, or None.
+
+    wording: the text around the {feedback}.
+    """
 
     wording: str = "\n\nFeedback on an earlier answer: {feedback}"
 
@@ -103,7 +107,7 @@ class Feedback(Hint):
 
 
 class First(Hint):
-    """The first of several hints that is not None for a row."""
+    """Returns the first of several hints that is not None for a row."""
 
     hints: Sequence[Hint]
 
@@ -117,14 +121,18 @@ class First(Hint):
 
 
 class SelfTeacher(Part):
-    """The policy itself, as a moving average of its weights, with a hint in its prompt.
+    """The policy itself as teacher, with a moving average of its weights and a hint in its prompt.
 
+    hint: computes each row's hint.
     rate: after every batch that was learned from, average <- average + rate (policy - average). 0 keeps the policy of
-    the stage's beginning, 1 takes the current policy; neither averages anything.
-    top: the number of candidates on which policy and teacher are compared, all if there are fewer. chosen_by: whose
-    likeliest ids they are, "teacher" or "policy" (before its first update on the batch; costs a pass more).
+        the stage's beginning, 1 takes the current policy; neither averages anything.
+    top: the number of candidates on which policy and teacher are compared, all if there are fewer.
+    chosen_by: the source of the likeliest ids, "teacher" or "policy" (before its first update on the batch; costs one
+        more pass).
     wording: the template of the teacher's prompt from the {prompt} and the {hint}. A row whose teacher prompt exceeds
-    the model's positions has no teacher signal. Source: SDPO, arXiv:2601.20802.
+        the model's positions has no teacher signal.
+
+    Source: SDPO, arXiv:2601.20802.
     """
 
     hint: Hint = Sibling()
@@ -146,15 +154,18 @@ class SelfTeacher(Part):
 
 
 def moved(values: Tensor, source: Tensor, target: Tensor, blank: int = 0) -> Tensor:
-    """Moves values [B, T, ...] from the decisions of `source` [B, T] to those of `target` [B, T'], row by row the same
-    number of them; `blank` elsewhere."""
+    """Moves values [B, T, ...] from the decisions of `source` [B, T] to those of `target` [B, T'], as many in each row,
+    with `blank` elsewhere."""
     found = values.new_full((*target.shape, *values.shape[2:]), blank)
     found[target] = values[source]
     return found
 
 
 def without_teacher(experience: Experience, names: frozenset[str], like: Tensor) -> dict[str, Tensor]:
-    """Returns the `TEACHER_FIELDS` of a batch without teacher signals: blank. like: a tensor of their dtype."""
+    """Returns the `TEACHER_FIELDS` of a batch without teacher signals, with blank values.
+
+    like: a tensor of their dtype.
+    """
     B, T = experience.mask.shape
     blank: dict[str, Tensor] = {
         "has_teacher_signal": torch.zeros(B, dtype=torch.bool, device=experience.device),
@@ -171,6 +182,7 @@ def filled(
 ) -> Experience:
     """Returns the batch with a teacher's outputs on its `rows` [R], whose decisions are those of `told`, in order.
 
+    told: the rows with the teacher's prompts.
     said: logp; and entropy, extras["candidates"] (or `told`'s own) and extras["candidate_logp"] if in `names`.
     """
     mask = experience.mask[rows]

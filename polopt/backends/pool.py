@@ -1,4 +1,4 @@
-"""Where learners that know nothing else of each other leave their answers for one another."""
+"""Pools in which otherwise independent learners publish their answers for each other."""
 
 from __future__ import annotations
 
@@ -22,12 +22,17 @@ NODE, FILE = re.compile(r"\w[\w.-]{0,99}"), re.compile(r"[0-9]{8,12}\.json")
 
 @dataclasses.dataclass(frozen=True)
 class PublishedGroup:
-    """A group of answers to one task, as whoever sampled it publishes it.
+    """A published group of answers to one task.
 
-    task, name: the task's number, and a name that is the same in every process. answers: of each row, the text of each
-    of its turns. outcomes: what the publisher's world paid. about: whatever else may be of use. ids, logp: of each row
-    and turn the tokens, and of each row the log-probabilities with which its decisions were drawn, in order, where they
-    are published; temperature is that of the drawing.
+    task: the task's number.
+    name: a name of the task that is the same in every process.
+    answers: of each row, the text of each of its turns.
+    outcomes: each row's outcome in the publisher's environment.
+    about: further information.
+    ids: of each row and turn the tokens, None if they are not published.
+    logp: of each row the log-probabilities with which its decisions were sampled, in order, None if they are not
+        published.
+    temperature: the sampling temperature.
     """
 
     task: int
@@ -41,29 +46,29 @@ class PublishedGroup:
 
 
 class Pool(Part):
-    """What nodes publish, batch by batch, and read of each other.
+    """A store in which nodes publish batches and read those of other nodes.
 
-    A node numbers its batches from 0; publishing a number again replaces what stood there, so that a node that was
-    stopped and goes on from an earlier checkpoint repeats itself instead of adding to what it said. `skipped` counts
-    the publications that `read` has passed over, since nobody could learn from them.
+    A node numbers its batches from 0; publishing a number again replaces the earlier batch, so that a node that resumes
+    from an earlier checkpoint repeats its publications instead of adding to them. `skipped` counts the publications
+    that `read` has passed over as invalid.
     """
 
     skipped = 0
 
     def publish(self, node: str, number: int, groups: Sequence[PublishedGroup]) -> None:
-        """Make a batch known, all of it at once."""
+        """Publishes a batch of a node, all of it at once."""
         raise NotImplementedError
 
     def nodes(self) -> list[str]:
-        """Who has published, in the order of their names."""
+        """Returns the nodes that have published, sorted by name."""
         raise NotImplementedError
 
     def read(self, node: str, newest: int, before: int | None = None) -> dict[int, list[PublishedGroup]]:
-        """A node's last `newest` batches, of lower numbers than `before` if it is given, by their numbers."""
+        """Returns a node's last `newest` batches, by number; with `before`, only of lower numbers than that."""
         raise NotImplementedError
 
     def discard(self, node: str, before: int) -> None:
-        """Forget a node's batches of lower numbers."""
+        """Deletes a node's batches of lower numbers than `before`."""
         raise NotImplementedError
 
 
@@ -91,25 +96,25 @@ class LocalPool(Pool):
             del batches[number]
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Deletes all batches of all nodes."""
         _LOCAL.pop(self.name, None)
 
 
-# What a part's copies share cannot be the part's own.
+# A module-level store, since copies of a part share a pool.
 _LOCAL: dict[str, dict[str, dict[int, list[PublishedGroup]]]] = {}
 
 
 class FolderPool(Pool):
-    """A pool in a folder that several processes of one machine see: a file for each batch of each node.
+    """A pool in a folder that several processes of one machine share: a file for each batch of each node.
 
-    A file is written beside its place and then renamed, so a reader sees all of it or nothing, whoever writes at that
-    moment and whenever a writer is killed. Each node writes and deletes its own files alone.
+    A file is written under a temporary name and then renamed, so a reader sees all of it or nothing, even if the writer
+    is killed. Each node writes and deletes its own files alone.
 
-    Whoever may write to the folder may write anything. What is no plain file of a plain name, is too large, or holds no
-    publication (see `groups_of`) is passed over and counted in `skipped`.
+    The folder's content is not trusted: entries that are not plain files with a plain name, are too large, or hold no
+    valid publication (see `groups_of`) are passed over and counted in `skipped`.
 
     Raises:
-        ValueError: a node's name that is no plain file name; a publication of one's own that others would pass over.
+        ValueError: a node's name is no plain file name; a publication of this process is larger than readers accept.
     """
 
     path: str
@@ -178,14 +183,14 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
         with os.scandir(folder) as found:
             return list(found)
     except OSError:
-        return []  # there is no such folder, or it is not for us
+        return []  # the folder does not exist or is not readable
 
 
 def _content(path: Path) -> bytes:
-    """The bytes of a plain file, never of a link, a device or a pipe, which may hold or never end.
+    """Returns the bytes of a plain file; links, devices and pipes, which may block or never end, are refused.
 
     Raises:
-        OSError: it is none, or it is too large.
+        OSError: it is no plain file, or it is too large.
     """
     file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     with open(file, "rb") as opened:
@@ -203,7 +208,7 @@ LogP = Annotated[float, pydantic.Field(le=0, allow_inf_nan=False)]
 
 
 class _Group(pydantic.BaseModel):
-    """What `PublishedGroup` must be to be learned from."""
+    """The validated form of a `PublishedGroup`."""
 
     model_config = pydantic.ConfigDict(extra="forbid", strict=True)
 
@@ -234,10 +239,12 @@ _PUBLICATION = pydantic.TypeAdapter(Annotated[list[_Group], pydantic.Field(max_l
 
 
 def groups_of(content: bytes) -> list[PublishedGroup]:
-    """The groups of a publication, in JSON: every field of its type, numbers finite, log-probabilities at most 0, as
-    many of each as there are rows, turns and tokens.
+    """Returns the groups of a publication, in JSON, after validation.
+
+    Every field has its type, numbers are finite, log-probabilities are at most 0, and the numbers of rows, turns and
+    tokens agree.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the content is no such publication.
     """
     return [PublishedGroup(**dict(group)) for group in _PUBLICATION.validate_json(content)]

@@ -1,1 +1,1 @@
-"""polopt's parts inside other people's trainers."""
+"""Bridges that run polopt's parts inside other trainers."""

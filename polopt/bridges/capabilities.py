@@ -1,4 +1,4 @@
-"""What another trainer hands over, and the refusal of methods that need more."""
+"""Capabilities of other trainers, and the refusal of methods that need more."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from polopt.errors import UserError
 
 
 class BridgeError(UserError, ValueError):
-    """A method cannot run in another trainer. The message names the parts, what they need, and the fix."""
+    """A method cannot run in another trainer. The message names the parts, the fields that they need, and the fix."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainerCapabilities(Capabilities):
-    """A trainer that parts are carried into. It samples and cuts micro-batches itself."""
+    """Capabilities of another trainer that runs polopt's parts, but samples and splits micro-batches itself."""
 
     sampling_settings: frozenset[str] | None = frozenset({"group", "support"})
     source_capabilities: frozenset[str] = frozenset({"demonstrations"})
@@ -26,15 +26,16 @@ class TrainerCapabilities(Capabilities):
     moves_reference: bool = False
 
     def refusals(self, algorithm: Algorithm) -> list[str]:
-        """Why the algorithm cannot run there, a sentence each; empty if it can."""
+        """Returns the reasons why the algorithm cannot run in the trainer, a sentence each; empty if it can."""
         return list(dict.fromkeys(self._refusals(algorithm)))
 
     def condition(self, algorithm: Algorithm) -> str:
-        """Of an algorithm that can run there: under which condition, in a few words; empty if under none."""
+        """Returns the condition under which an algorithm that can run in the trainer does so, in a few words; empty if
+        there is none."""
         return ""
 
     def refuse(self, name: str, algorithm: Algorithm) -> None:
-        """Refuses, before anything runs, what the trainer cannot do.
+        """Raises BridgeError, before anything runs, if the algorithm cannot run in the trainer.
 
         Raises:
             BridgeError: every reason.
@@ -46,5 +47,5 @@ class TrainerCapabilities(Capabilities):
             )
 
     def _refusals(self, algorithm: Algorithm) -> Iterator[str]:
-        """What it does not provide, and the trainer's own reasons."""
+        """Yields the fields and capabilities that the trainer does not provide, and further reasons of the trainer."""
         yield from self.sentences(self.lacking(algorithm))

@@ -1,7 +1,7 @@
-"""Trainers whose extension point is a function: it is called with some rows of a batch, and with no more than those.
+"""Trainers whose extension point is a function of some rows of a batch, without access to the other rows.
 
-What a method needs of the other rows cannot be declared away, so it is measured, on random batches, before anything
-runs: a loss must be the sum of its rows' losses, and a credit the same for a group alone as among others.
+Whether a method needs the other rows cannot be declared, so random batches test it before anything runs: a loss must be
+the sum of its rows' losses, and a credit must be the same for a group alone as among others.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from polopt.objectives import Aggregate, Objective, SequenceMean, SequenceSum, S
 from polopt.part_names import name_of
 from polopt.training.recipe import name_of_method
 
-# How far the policy is from the sampler in the batches that a loss is tried on, as deviations of a log-probability.
+# Distances of policy and sampler in the test batches, as standard deviations of a log-probability.
 APART = (1e-4, 0.02, 0.5)
 PROMPTS, GROUP, LENGTH = 3, 4, 6
 EXACT = 1e-9
 
 Method = str | Mapping[str, Any] | Algorithm
-# Whose log-probabilities a ratio is to: the trainer's own before its first update, as in its losses, or the engine's.
+# Denominator of a ratio: the trainer's own policy before its first update, as in its losses, or the inference engine.
 Sampler = Literal["trainer", "engine"]
 
 
 class SumOnly(Aggregate):
-    """sum_it m l: no denominator, for trainers that bring their own."""
+    """sum_it m l, without a denominator, for trainers that divide themselves."""
 
     def weights(self, experience: Experience) -> Tensor:
         return experience.mask.double()
@@ -42,13 +42,13 @@ class SumOnly(Aggregate):
 
 
 def named(method: Method) -> tuple[str, Algorithm]:
-    """What to call it, and the algorithm, of what `catalogue.sentence` understands."""
+    """Returns a name and the algorithm of a method in a form that `catalogue.sentence` accepts."""
     name = "algorithm" if isinstance(method, Algorithm) else name_of_method(method)
     return name, catalogue.sentence(method)
 
 
 def check_sampler(algorithm: Algorithm, sampler: Sampler) -> None:
-    """Refuse to take one for the other where both are read.
+    """Raises BridgeError if the log-probabilities of trainer and engine would be confused.
 
     Raises:
         BridgeError: the objective reads both, and `sampler` is not "engine".
@@ -58,10 +58,12 @@ def check_sampler(algorithm: Algorithm, sampler: Sampler) -> None:
 
 
 def agree(found: Any, expected: Mapping[str, Any], before: str) -> None:
-    """Refuse a trainer's settings that would make another method of it. before: what stands before their names.
+    """Raises BridgeError if a setting of the trainer differs from the method's.
+
+    before: the prefix of the settings' names.
 
     Raises:
-        BridgeError: the setting, what it is and what it must be.
+        BridgeError: the setting, its value and the value that it must have.
     """
     for name, value in expected.items():
         there = found
@@ -74,8 +76,10 @@ def agree(found: Any, expected: Mapping[str, Any], before: str) -> None:
 
 
 class FunctionTrainer(TrainerCapabilities):
-    """A trainer that adds up what one function says of each row, and divides it. counts: what is wrong with a reducer
-    that it has no count for."""
+    """A trainer that sums a function of each row and divides the sum itself.
+
+    counts: the clause of an error sentence about a reducer whose denominator the trainer does not have.
+    """
 
     counts: ClassVar[str]
 
@@ -93,17 +97,20 @@ class FunctionTrainer(TrainerCapabilities):
             yield from self._measured(algorithm, summed(objective))
 
     def _measured(self, algorithm: Algorithm, objective: Surrogate) -> Iterator[str]:
-        """Of what no part declares, what random batches show. objective: the method's terms, added up."""
+        """Yields the refusals that tests on random batches find, beyond the declared needs.
+
+        objective: the method's terms with a sum as reducer.
+        """
         yield from not_by_rows(objective)
 
 
 def summed(objective: Surrogate) -> Surrogate:
-    """The same terms, added up: what is left to a trainer that divides."""
+    """Returns the objective with a plain sum as reducer, for a trainer that divides itself."""
     return objective.but(aggregate=SumOnly())
 
 
 def not_by_rows(objective: Objective) -> Iterator[str]:
-    """Why a loss that is not divided cannot be called with some rows: it is not the sum of its rows' losses."""
+    """Yields a refusal if a summed loss is not the sum of its rows' losses."""
     for experience, logp in _batches():
         whole = _slope(objective, experience, logp)
         parts = (slice(0, 1), slice(1, 2), slice(2, None))
@@ -114,7 +121,8 @@ def not_by_rows(objective: Objective) -> Iterator[str]:
 
 
 def not_in_proportion(objective: Objective) -> Iterator[str]:
-    """Why advantages cannot arrive divided by the loss's denominator: twice the advantage is not twice the gradient."""
+    """Yields a refusal if the gradient is not proportional to the advantage, so that advantages cannot be divided
+    beforehand."""
     for experience, logp in _batches():
         plain = _slope(objective, experience, logp)
         for scale in (0.5, 2.0**-12):
@@ -125,7 +133,7 @@ def not_in_proportion(objective: Objective) -> Iterator[str]:
 
 
 def not_by_groups(algorithm: Algorithm) -> Iterator[str]:
-    """Why credit cannot be given one prompt at a time: it differs with the other prompts of the batch."""
+    """Yields a refusal if a prompt's credit depends on the other prompts of the batch."""
     for experience, _ in _batches():
         whole = algorithm.with_advantages(experience).advantage
         for prompt in range(PROMPTS):
@@ -136,7 +144,8 @@ def not_by_groups(algorithm: Algorithm) -> Iterator[str]:
 
 
 def _batches() -> Iterator[tuple[Experience, Tensor]]:
-    """Batches, and the policy's log-probabilities [B, T]. Every field that a function may be handed is there."""
+    """Yields batches with every field that a trainer may pass to a function, and the policy's log-probabilities [B,
+    T]."""
     generator = torch.Generator().manual_seed(0)
 
     def normal(*size: int) -> Tensor:
@@ -170,7 +179,7 @@ def _batches() -> Iterator[tuple[Experience, Tensor]]:
 
 
 def _slope(objective: Callable[..., Any], experience: Experience, logp: Tensor) -> Tensor:
-    """The gradient [B, T] with respect to the policy's log-probabilities."""
+    """Returns the gradient [B, T] with respect to the policy's log-probabilities."""
     leaf = logp.clone().requires_grad_()
     loss = objective(experience, Evaluation(logp=leaf)).loss
     return torch.autograd.grad(loss, leaf, allow_unused=True, materialize_grads=True)[0]

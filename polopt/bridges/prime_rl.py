@@ -1,9 +1,10 @@
 """Methods as prime-rl's custom loss, and as the credit of one of its algorithms.
 
-prime-rl calls a loss with one sequence and divides the sum of all of them by the tokens that the global batch learns
-from, on all ranks: a mean over tokens is exact, however it packs and splits. Means over answers need the number of
-answers, which it does not hand over; with `typical`, an answer's length, they keep their direction and lose their
-size: the gradient is the method's times typical / (the batch's tokens / its answers). Read at prime-rl 559b447 (0.8.0).
+prime-rl calls a loss with one sequence and divides the sum over all sequences by the learned tokens of the global
+batch, on all ranks: a mean over tokens is exact, however sequences are packed and split. Means over answers need the
+number of answers, which the loss does not receive; with `typical`, an answer's length, they keep their direction but
+not their size: the gradient is the method's times typical / (the batch's tokens / its answers). Read at prime-rl
+559b447 (0.8.0).
 """
 
 from __future__ import annotations
@@ -46,14 +47,14 @@ HOST = _PrimeRL(
 
 
 def loss(method: Method, *, typical: float | None = None, horizon: int | None = None) -> Callable[..., Loss]:
-    """The method's objective as a custom loss, for `[trainer.loss] type = "custom"`.
+    """Returns the method's objective as a custom loss, for `[trainer.loss] type = "custom"`.
 
-    typical: the length, in tokens, of an answer as the batch mostly holds it, for methods that do not take a mean over
-    tokens. horizon: the most tokens an answer may have, for sums that are divided by it.
+    typical: the typical length, in tokens, of an answer of the batch, for methods that do not take a mean over tokens.
+    horizon: the most tokens of an answer, for sums that are divided by it.
 
     Raises:
-        BridgeError: prime-rl hands over less than the method needs, or `typical` or `horizon` is missing; when called,
-            a token has a weight of its own.
+        BridgeError: prime-rl does not provide all fields that the method needs, or `typical` or `horizon` is missing;
+            when called, a token has a weight other than 1.
     """
     name, algorithm = named(method)
     HOST.refuse(name, algorithm)
@@ -88,13 +89,15 @@ def loss(method: Method, *, typical: float | None = None, horizon: int | None = 
 
 
 def advantage(method: Method, *, horizon: int | None = None) -> Callable[[Sequence[Any]], list[list[float]]]:
-    """The method's reward and credit, for `score_group` of an algorithm of prime-rl.
+    """Returns the method's reward and credit, for `score_group` of an algorithm of prime-rl.
 
-    Traces of one task in; out, for each trace, an advantage of each sampled token, as `assign_advantages` takes them. A
-    node of a trace is a turn. horizon: the most tokens that a trace may decide, for rewards that look at it.
+    The function maps traces of one task to the advantages of each trace's sampled tokens, the form of
+    `assign_advantages`. A node of a trace is a turn.
+
+    horizon: the most tokens of a trace's decisions, for rewards that use it.
 
     Raises:
-        BridgeError: prime-rl hands over less than the method needs.
+        BridgeError: prime-rl does not provide all fields that the method needs.
     """
     name, algorithm = named(method)
     HOST.refuse(name, algorithm)
@@ -127,15 +130,15 @@ def advantage(method: Method, *, horizon: int | None = None) -> Callable[[Sequen
 
 
 def settings(method: Method) -> dict[str, Any]:
-    """The settings of prime-rl that are part of the method, by their dotted names.
+    """Returns the settings of prime-rl that are part of the method, by their dotted names.
 
     Raises:
-        BridgeError: as `advantage`.
+        BridgeError: as in `advantage`.
     """
     name, algorithm = named(method)
     HOST.refuse(name, algorithm)
     return {
         "orchestrator.train.source.group_size": algorithm.sampling.settings()["group"],
-        # A mean is over all tokens that were decided, those of advantage 0 too.
+        # The mean is over all decided tokens, including those of advantage 0.
         "orchestrator.train.filter_zero_advantages": False,
     }

@@ -1,9 +1,9 @@
 """Methods in SkyRL's two registries: advantage estimators and policy losses.
 
-SkyRL divides a loss by dividing the advantages: before an optimiser step it scales them by what `loss_reduction` says
-of the whole mini-batch, and a policy loss is then the plain sum of its terms over whatever rows it is called with. So
-the whole mini-batch's normaliser is exact here, however SkyRL splits it, for losses whose terms are in proportion to
-the advantage; that is measured, and others are refused. Read at SkyRL a956457 (0.3.0).
+SkyRL divides a loss by dividing the advantages: before an optimiser step it scales them by `loss_reduction` over the
+whole mini-batch, and a policy loss is then the plain sum of its terms over the rows of each call. So the whole
+mini-batch's normaliser is exact here, however SkyRL splits it, for losses whose terms are proportional to the
+advantage; this is tested, and other losses are refused. Read at SkyRL a956457 (0.3.0).
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from polopt.experience import Experience
 from polopt.objectives import Aggregate, ReferenceKL, SequenceMean, SequenceSum, Surrogate, TokenMean
 from polopt.sampling import MixedGroups
 
-# Its reductions, by the part that they are.
+# SkyRL's reductions, by the equivalent part.
 REDUCTIONS: dict[type[Aggregate], str] = {
     TokenMean: "token_mean",
     SequenceMean: "sequence_mean",
     SequenceSum: "seq_mean_token_sum_norm",
 }
-# What SkyRL could add to a method, and must not.
+# Settings by which SkyRL would change the method, with the values that disable them.
 WITHOUT: dict[str, Any] = {
     "use_kl_in_reward": False,
     "use_entropy_loss": False,
@@ -80,12 +80,12 @@ HOST = _SkyRL(
 
 
 def register(method: Method, name: str | None = None, *, horizon: int | None = None) -> str:
-    """Put a method into both registries, as `polopt/<method>`; the name.
+    """Registers a method in both registries, as `polopt/<method>` by default, and returns the name.
 
-    Call it where the run begins, before Ray: SkyRL sends what is registered to its workers.
+    The call belongs where the run begins, before Ray: SkyRL sends the registered functions to its workers.
 
     Raises:
-        BridgeError: SkyRL hands over less than the method needs.
+        BridgeError: SkyRL does not provide all fields that the method needs.
     """
     from skyrl.backends.skyrl_train.utils.ppo_utils import AdvantageEstimatorRegistry, PolicyLossRegistry
 
@@ -96,20 +96,21 @@ def register(method: Method, name: str | None = None, *, horizon: int | None = N
 
 
 def overrides(method: Method, *, horizon: int | None = None) -> dict[str, Any]:
-    """The settings of SkyRL that are part of the method: reduction, KL, rollouts per prompt, filter. What must stay at
-    SkyRL's default of none is not among them.
+    """Returns the settings of SkyRL that are part of the method: reduction, KL, rollouts per prompt, filter.
 
-    horizon: the most tokens an answer may have.
+    Settings that must keep a default of SkyRL that is None are left out.
+
+    horizon: the most tokens of an answer.
 
     Raises:
-        BridgeError: as `register`.
+        BridgeError: as in `register`.
     """
     algorithm = _checked(method)
     name, settings = _name(method), _config(algorithm, horizon)
     found = {f"trainer.algorithm.{key}": value for key, value in settings.items() if value is not None}
     found |= {"trainer.algorithm.advantage_estimator": name, "trainer.algorithm.policy_loss_type": name}
     found["generator.n_samples_per_prompt"] = algorithm.sampling.settings()["group"]
-    found["generator.step_wise_trajectories"] = False  # its estimator would be told that every position is a decision
+    found["generator.step_wise_trajectories"] = False  # otherwise its estimator gets every position as a decision
     if horizon is not None:
         found["generator.sampling_params.max_generate_length"] = horizon
     if algorithm.sampling.settings()["select"]:
@@ -119,13 +120,15 @@ def overrides(method: Method, *, horizon: int | None = None) -> dict[str, Any]:
 
 
 def advantage(method: Method, *, horizon: int | None = None) -> Callable[..., tuple[Tensor, Tensor]]:
-    """The method's reward and credit as an advantage estimator of SkyRL. horizon: as in `overrides`.
+    """Returns the method's reward and credit as an advantage estimator of SkyRL.
 
-    Rewards are summed over an answer's tokens: what SkyRL's environment paid is the outcome. Rows that only fill a
-    batch up (`pad0`, `pad1`, ...) are not seen by the credit.
+    Rewards are summed over an answer's tokens: the environment's reward is the outcome. Rows that only pad a batch
+    (`pad0`, `pad1`, ...) are left out of the credit.
+
+    horizon: as in `overrides`.
 
     Raises:
-        BridgeError: as `register`; when called, SkyRL's settings are not the method's.
+        BridgeError: as in `register`; when called, SkyRL's settings are not the method's.
     """
     algorithm = _checked(method)
 
@@ -152,14 +155,15 @@ def advantage(method: Method, *, horizon: int | None = None) -> Callable[..., tu
 def loss(
     method: Method, *, sampler: Sampler = "trainer", horizon: int | None = None
 ) -> Callable[..., tuple[Tensor, dict[str, float]]]:
-    """The method's objective as a policy loss of SkyRL. horizon: as in `overrides`.
+    """Returns the method's objective as a policy loss of SkyRL.
 
-    sampler: whose log-probabilities the ratio is to, "trainer" for those that SkyRL computed again before its first
-    update, as in its own losses, or "engine" for those that its inference engine returned.
+    sampler: the denominator of the ratio, "trainer" for the log-probabilities that SkyRL computes again before its
+        first update, as in its own losses, or "engine" for those that its inference engine returned.
+    horizon: as in `overrides`.
 
     Raises:
-        BridgeError: as `register`; when called, SkyRL's settings are not the method's, or the engine's
-            log-probabilities are not there.
+        BridgeError: as in `register`; when called, SkyRL's settings are not the method's, or the engine's
+            log-probabilities are missing.
     """
     algorithm = _checked(method)
     check_sampler(algorithm, sampler)
@@ -182,14 +186,15 @@ def loss(
         mask = torch.ones_like(log_probs, dtype=torch.bool) if loss_mask is None else loss_mask.bool()
         experience = Experience(mask=mask, rollout_logp=sampled, old_logp=old_log_probs, advantage=advantages)
         result = objective(experience, Evaluation(logp=log_probs))
-        # Of the micro-batch: SkyRL averages them.
+        # The micro-batch's metric; SkyRL averages over micro-batches.
         return result.loss, {"clip_ratio": float(result.metrics["clip_fraction"])}
 
     return policy_loss
 
 
 def _kl_apart(algorithm: Algorithm) -> tuple[Algorithm, ReferenceKL | None]:
-    """The algorithm without the distance to the reference that SkyRL itself adds, exactly, as a mean over rows."""
+    """Returns the algorithm without the KL penalty that SkyRL itself adds exactly, as a mean over rows, and that
+    penalty."""
     objective = algorithm.objective
     if isinstance(objective, Surrogate) and isinstance(objective.aggregate, SequenceMean):
         for kl in objective.regularise:
@@ -214,7 +219,7 @@ def _name(method: Method) -> str:
 
 
 def _config(algorithm: Algorithm, horizon: int | None) -> dict[str, Any]:
-    """What SkyRL's `trainer.algorithm` must say for the method to be the method."""
+    """Returns the settings of SkyRL's `trainer.algorithm` that the method requires."""
     inner, kl = _kl_apart(algorithm)
     assert isinstance(inner.objective, Surrogate)
     aggregate = inner.objective.aggregate

@@ -1,6 +1,6 @@
 """Methods as slime's custom loss, and as its post-processing of rewards.
 
-slime adds up a micro-batch's loss and divides by the samples of the step, or by its tokens, on all processes
+slime sums the losses of micro-batches and divides by the samples of the step, or by its tokens, on all processes
 (`--calculate-per-token-loss`); so means over answers and over tokens are exact, however it splits. Read at slime
 624b824 (0.3.1).
 """
@@ -39,11 +39,15 @@ HOST = _Slime(
 
 
 def rewards(method: Method, *, horizon: int | None = None) -> Callable[..., tuple[list[float], list[float]]]:
-    """The method's reward and credit, for `--custom-reward-post-process-path`: slime's estimator "grpo" then puts them
-    on every token. horizon: the most tokens of an answer.
+    """Returns the method's reward and credit, for `--custom-reward-post-process-path`.
+
+    slime's estimator "grpo" then assigns the values to every token.
+
+    horizon: the most tokens of an answer.
 
     Raises:
-        BridgeError: slime hands over less than the method needs; when called, an answer has more than one advantage.
+        BridgeError: slime does not provide all fields that the method needs; when called, an answer has more than one
+            advantage.
     """
     algorithm = _checked(method)
 
@@ -72,12 +76,13 @@ def rewards(method: Method, *, horizon: int | None = None) -> Callable[..., tupl
 def loss(
     method: Method, *, sampler: Sampler = "trainer", horizon: int | None = None
 ) -> Callable[..., tuple[Tensor, dict[str, Tensor]]]:
-    """The method's objective, for `--loss-type custom_loss --custom-loss-function-path`. horizon: as in `rewards`.
+    """Returns the method's objective, for `--loss-type custom_loss --custom-loss-function-path`.
 
-    sampler: whose log-probabilities the ratio is to, slime's own before its first update or the engine's.
+    sampler: the denominator of the ratio, slime's own policy before its first update or the inference engine.
+    horizon: as in `rewards`.
 
     Raises:
-        BridgeError: as `rewards`; when called, slime's arguments are not the method's.
+        BridgeError: as in `rewards`; when called, slime's arguments are not the method's.
     """
     algorithm = _checked(method)
     check_sampler(algorithm, sampler)
@@ -104,7 +109,7 @@ def loss(
         if expected["use_kl_loss"]:
             experience = experience.replace(ref_logp=_padded(batch["ref_log_probs"]))
         result = objective(experience, Evaluation(logp=_padded(said)))
-        # Of this micro-batch's mean the sum, which slime divides by what the whole step holds.
+        # The sum behind this micro-batch's mean, which slime divides by the count of the whole step.
         count = objective.aggregate.denominator(experience).to(result.loss) / constant
         return result.loss * count, {
             "loss": (result.loss * count).detach(),
@@ -115,10 +120,10 @@ def loss(
 
 
 def arguments(method: Method) -> dict[str, Any]:
-    """slime's arguments that are part of the method, by their names in `args`.
+    """Returns slime's arguments that are part of the method, by their names in `args`.
 
     Raises:
-        BridgeError: as `rewards`.
+        BridgeError: as in `rewards`.
     """
     algorithm = _checked(method)
     group = algorithm.sampling.settings()["group"]
@@ -136,7 +141,7 @@ def _arguments(algorithm: Algorithm) -> dict[str, Any]:
         "entropy_coef": 0.0,
         "use_tis": False,
         "use_opsm": False,
-        "context_parallel_size": 1,  # beyond it a process has parts of answers
+        "context_parallel_size": 1,  # with more a process has parts of answers
     }
 
 

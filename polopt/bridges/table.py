@@ -1,4 +1,4 @@
-"""Which methods run in which trainer, found by asking each of them."""
+"""A table of the methods that run in each trainer, from the trainers' capabilities."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ HOSTS: tuple[TrainerCapabilities, ...] = (trl.HOST, verl_config.HOST, skyrl.HOST
 
 
 def reasons(algorithm: Algorithm) -> dict[str, list[str]]:
-    """By trainer, why it cannot run the algorithm; empty lists where it can."""
+    """Returns, by trainer, the reasons why it cannot run the algorithm; empty lists if it can."""
     return {host.name: host.refusals(algorithm) for host in HOSTS}
 
 
 def cells(slugs: Iterable[str]) -> dict[str, list[str]]:
-    """By method, for each trainer "yes", the condition under which it runs, or "" where it does not."""
+    """Returns, by method, for each trainer "yes", the condition under which the method runs, or "" if it does not."""
     found = {}
     for slug in slugs:
         algorithm = catalogue.method(slug)
@@ -28,12 +28,12 @@ def cells(slugs: Iterable[str]) -> dict[str, list[str]]:
 
 
 def shown(row: Iterable[str]) -> list[str]:
-    """Cells as they are printed."""
+    """Returns the cells in printed form."""
     return [cell or "–" for cell in row]
 
 
 def markdown() -> str:
-    """The table of a page: the methods that run in one of the trainers, and then the names of all others."""
+    """Returns the table as Markdown: the methods that run in some trainer, and then the names of all others."""
     rows = cells(index.slugs("algorithm"))
     names = [host.name for host in HOSTS]
     lines = ["| method | " + " | ".join(names) + " |", "|---|" + "---|" * len(names)]

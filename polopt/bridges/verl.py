@@ -1,12 +1,12 @@
 """Methods inside verl (0.9 or later): credit as an advantage estimator, the objective as a policy loss.
 
 Importing this module registers every published method under `polopt/<slug>`; verl imports it in each of its processes
-where the configuration says `actor_rollout_ref.model.external_lib: polopt.bridges.verl`, as that of `config` does.
+if the configuration sets `actor_rollout_ref.model.external_lib: polopt.bridges.verl`, as that of `config` does.
 
-verl hands an estimator the rewards and the groups, and a loss the log-probabilities and the advantages. Its functions
-that call ours, and the methods around them, hold more (values, the reference, the sampler's log-probabilities, the
-entropy, the answers, the whole of an optimiser batch). They are wrapped so that what they were called with can be read
-meanwhile; they compute what they always did.
+verl passes rewards and groups to an estimator, and log-probabilities and advantages to a loss. The functions of verl
+that call them, and the methods around these, have more fields (values, the reference, the sampler's log-probabilities,
+the entropy, the answers, the whole of an optimiser batch). They are wrapped so that their arguments can be read during
+the call; their results do not change.
 """
 
 from __future__ import annotations
@@ -45,25 +45,33 @@ _registered: dict[str, Algorithm] = {}
 
 @dataclasses.dataclass(frozen=True)
 class _Runs:
-    """An algorithm in verl. whole: as published. algorithm: without what verl does itself."""
+    """An algorithm in verl.
+
+    whole: the algorithm as published.
+    algorithm: the algorithm without the parts that verl itself replaces.
+    """
 
     whole: Algorithm
     algorithm: Algorithm
 
     @property
     def sampler_apart(self) -> bool:
-        """Whether the sampler's log-probabilities are told from the learner's own before its first update. Who asks
-        only for one is given verl's `old_log_probs`."""
+        """True if the algorithm distinguishes the sampler's log-probabilities from the learner's own before its first
+        update.
+
+        Otherwise both are verl's `old_log_probs`.
+        """
         return "old_logp" in self.algorithm.required_fields
 
 
 def register(name: str, algorithm: Algorithm) -> None:
-    """An algorithm of one's own as estimator and policy loss `name`, such as `polopt/mine`.
+    """Registers an algorithm as estimator and policy loss `name`, such as `polopt/mine`.
 
-    It must run in every process of verl: in a module that imports this one, and that `external_lib` names.
+    The call must run in every process of verl: in a module that imports this one, and that `external_lib` names.
 
     Raises:
-        BridgeError: verl does not hand over what it needs. ValueError: the name is taken.
+        BridgeError: verl does not provide all fields that the algorithm needs.
+        ValueError: the name is taken.
     """
     fitted(name, algorithm)
     _offer(name)
@@ -72,13 +80,13 @@ def register(name: str, algorithm: Algorithm) -> None:
 
 @dataclasses.dataclass
 class PolicyLoss(PolicyLossConfig):
-    """verl's settings of a policy loss, and the sentence. Made when verl checks its configuration, before it loads
-    anything.
+    """verl's settings of a policy loss, with the algorithm. verl makes one when it checks its configuration, before it
+    loads any model.
 
     polopt: `algorithm.polopt` of the configuration; empty for the method of the name with its defaults.
 
     Raises:
-        BridgeError: verl does not hand over what the algorithm needs.
+        BridgeError: verl does not provide all fields that the algorithm needs.
     """
 
     polopt: Any = None
@@ -104,7 +112,7 @@ def _runs(name: str, spec: Mapping[str, Any]) -> _Runs:
 
 @functools.cache
 def _built(name: str, spec: str) -> _Runs:
-    """One for each process: credit remembers what it learned from batch to batch."""
+    """Returns one instance per process, since credit keeps state from batch to batch."""
     given = json.loads(spec)
     whole = written(given) if "algorithm" in given else _registered[name] if name in _registered else named(name)
     return _Runs(whole, fitted(name, whole))
@@ -121,9 +129,10 @@ def _estimate(
     index: Any = None,
     **_: Any,
 ) -> tuple[Tensor, Tensor]:
-    """verl's advantage estimator: ([B, T] advantages, [B, T] returns).
+    """Computes verl's advantage estimator: ([B, T] advantages, [B, T] returns).
 
-    The outcome is a row's summed reward. Groups without decisions, by which verl fills batches up, are in no statistic.
+    The outcome is a row's summed reward. Groups without decisions, by which verl pads batches, are left out of all
+    statistics.
     """
     settings = _plain(config.get("polopt")) if config is not None else {}
     if config is not None and config.get("use_kl_in_reward", False):
@@ -148,7 +157,7 @@ def _estimate(
 
 
 def _returns(algorithm: Algorithm, credited: Experience) -> Tensor:
-    """[B, T] what verl's critic learns by, if the sentence has one; the row's return elsewhere."""
+    """Returns the targets [B, T] of verl's critic, if the algorithm has a critic; else the row's return."""
     if (critic := critic_of(algorithm)) is None:
         return torch.where(credited.mask, credited.returns()[:, None], 0)
     credited.require({"value_target"}, by=critic)
@@ -168,7 +177,7 @@ def _loss(
     config: Any = None,
     rollout_is_weights: Tensor | None = None,
 ) -> tuple[Tensor, dict[str, Any]]:
-    """verl's policy loss."""
+    """Computes verl's policy loss."""
     runs = _runs(name, _plain(getattr(config.policy_loss, "polopt", None)))
     given = (old_log_prob, log_prob, advantages, response_mask, config, rollout_is_weights)
     return policy_loss(runs.algorithm, runs.sampler_apart, *given)
@@ -185,6 +194,6 @@ for _module, _class, _name in (
     ("verl.trainer.ppo.ray_trainer", None, "compute_advantage"),
     ("verl.trainer.ppo.v1.trainer_base", "PPOTrainer", "_compute_advantage"),
 ):
-    with contextlib.suppress(ImportError):  # without what verl's trainers need there is nobody who would call them
+    with contextlib.suppress(ImportError):  # without the requirements of verl's trainers these functions are not called
         _found = importlib.import_module(_module)
         overhear(_found if _class is None else getattr(_found, _class), _name)

@@ -1,4 +1,4 @@
-"""What verl holds of a batch while it asks for advantages: in the call itself, or in its queue."""
+"""Reads the fields of verl's batch during a call for advantages, from the call itself or from verl's queue."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch import Tensor
 from polopt.experience import Experience
 from polopt.training.provided import SIGNAL
 
-# Field -> verl's name of it.
+# Field -> its name in verl.
 TENSORS = {"ref_logp": "ref_log_prob", "value": "values", "entropy": "entropy"}
 
 
@@ -27,10 +27,13 @@ def experience_of(
     horizon: int | None,
     apart: bool,
 ) -> Experience:
-    """The batch as experience, with those of `reads` that verl has.
+    """Returns the batch as experience, with those fields of `needs` that verl has.
 
-    heard: as `verl_heard.heard`. rewards, mask: [B, T]. index: [B] names of the prompts. apart: whether `rollout_logp`
-    is the sampler's, beside the learner's `old_logp`."""
+    heard: as `verl_call_context.heard`.
+    rewards, mask: [B, T].
+    index: [B] names of the prompts.
+    apart: whether `rollout_logp` is the sampler's, beside the learner's `old_logp`.
+    """
     held = functools.partial(_held, heard)
     found: dict[str, Any] = behaviour(held, apart)
     found |= {field: tensor for field, name in TENSORS.items() if field in needs and (tensor := held(name)) is not None}
@@ -40,8 +43,8 @@ def experience_of(
     return Experience(
         mask=mask,
         reward=torch.where(mask, rewards, 0),
-        outcome=rewards.sum(1),  # it may stand on a token that is somebody else's, or that verl rejected
-        # verl says of no answer whether it was cut off; its own estimators take every one for ended, too.
+        outcome=rewards.sum(1),  # the reward may be on a token outside the mask, or on one that verl rejected
+        # verl does not mark truncated answers; its own estimators, too, take every answer as ended.
         terminated=torch.ones_like(mask[:, 0]),
         turn=(begins.cumsum(1) - 1).clamp(min=0),
         horizon=horizon,
@@ -51,25 +54,27 @@ def experience_of(
 
 
 def groups_of(index: Any) -> Tensor:
-    """[B] numbers of the prompts."""
+    """Returns the number of each row's prompt, [B]."""
     return torch.from_numpy(np.unique(np.asarray(index), return_inverse=True)[1])
 
 
 def behaviour(held: Callable[[str], Tensor | None], apart: bool) -> dict[str, Any]:
-    """`rollout_logp`, and `old_logp` beside it, of what verl has under a name. Unless the two are told apart, both are
-    its `old_log_probs`, to which its own losses take the ratio."""
+    """Returns `rollout_logp` and `old_logp` from verl's tensors, which `held` returns by name.
+
+    Unless `apart` is set, both are `old_log_probs`, the denominator of the ratio in verl's own losses.
+    """
     old = held("old_log_probs")
     found = {"rollout_logp": held("rollout_log_probs") if apart else old, "old_logp": old}
     return {field: tensor for field, tensor in found.items() if tensor is not None}
 
 
 def padded(values: Tensor) -> Tensor:
-    """[B, T] of rows of their own lengths, 0 behind them; itself if it was padded."""
+    """Returns rows of different lengths padded with 0 to [B, T]; a padded tensor is returned as it is."""
     return values.to_padded_tensor(0) if values.is_nested else values
 
 
 def _held(heard: Mapping[str, Mapping[str, Any]], name: str) -> Tensor | None:
-    """[B, T] of that name of verl's, if it has one."""
+    """Returns verl's tensor [B, T] of that name, if there is one."""
     data = heard.get("compute_advantage", {}).get("data")
     found = data.batch[name] if data is not None and name in data.batch else _queued(heard, name)
     return None if found is None else padded(found)
@@ -98,7 +103,7 @@ def _column(values: Any) -> list[Any]:
 
 
 def _queued(heard: Mapping[str, Mapping[str, Any]], name: str) -> Any:
-    """A field of the batch in the queue of verl's trainer, which keeps there what it does not load."""
+    """Returns a field of the batch from the queue of verl's trainer, which holds fields that are not loaded."""
     batch = heard.get("_compute_advantage", {}).get("batch")
     if batch is None:
         return None

@@ -1,4 +1,4 @@
-"""What verl's functions know while they call ours."""
+"""Records the arguments of verl's functions while these run, for the functions of polopt that they call."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-# What those of verl's functions were called with that are running, by their names.
+# The arguments of the wrapped functions of verl that are running, by the functions' names.
 heard: contextvars.ContextVar[Mapping[str, dict[str, Any]]] = contextvars.ContextVar("heard", default={})  # noqa: B039
 
 
 def overhear(where: Any, name: str) -> None:
-    """What `name` of a module or class is called with can be read while it runs, by whoever of verl calls it."""
+    """Wraps `name` of a module or class so that its arguments can be read in `heard` while it runs.
+
+    The wrapper also replaces the function in the modules of verl that have imported it.
+    """
     original = getattr(where, name)
     signature = inspect.signature(original)
 

@@ -1,4 +1,4 @@
-"""What verl hands over, which sentences run there, and verl's own configuration of one. Imports nothing of verl."""
+"""verl's capabilities, and verl's configuration of an algorithm. Imports nothing of verl."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from polopt.training.provided import SIGNAL
 
 PREFIX = "polopt/"
 MODULE = "polopt.bridges.verl"
-# verl's name of a reducer, by which it adds up its own terms and what it logs.
+# verl's name of a reducer, by which it sums its own terms and its metrics.
 MODES = {TokenMean: "token-mean", SequenceMean: "seq-mean-token-mean", SequenceSum: "seq-mean-token-sum-norm"}
-# A clip of the critic that never acts: verl's has no word for none.
+# A value clip that is never active, since verl's critic has no setting for none.
 NEVER = 1e9
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Verl(TrainerCapabilities):
-    """verl has reasons of its own to refuse."""
+    """Capabilities of verl, with further refusals."""
 
     def _refusals(self, algorithm: Algorithm) -> Iterator[str]:
         support = algorithm.sampling.rollout_support
@@ -48,7 +48,7 @@ class _Verl(TrainerCapabilities):
             yield f"{', '.join(sorted(moving))} in the objective moves from batch to batch, which workers are not told"
 
 
-# What verl's trainer has when it asks for advantages, in the call or in its queue: `polopt.bridges.verl_batch`.
+# Fields of verl's trainer during a call for advantages, in the call or in its queue: `polopt.bridges.verl_batch`.
 HOST = _Verl(
     name="verl",
     advantage_fields=frozenset(
@@ -56,7 +56,7 @@ HOST = _Verl(
     )
     | {"turn", "extras.answer", "extras.kind"},
     loss_fields=frozenset({"rollout_logp", "old_logp", "ref_logp", "advantage"}),
-    prefixes=(SIGNAL,),  # a reward function of verl's may return a dictionary: what it says beside the score
+    prefixes=(SIGNAL,),  # a reward function of verl may return a dictionary with further signals beside the score
     policy_outputs=frozenset({"entropy"}),
     carries_fields=False,
     selects=False,
@@ -64,11 +64,11 @@ HOST = _Verl(
 
 
 def fitted(name: str, algorithm: Algorithm) -> Algorithm:
-    """The algorithm without what verl does in its place: the filter of unanimous groups, and the critic's loss, which
-    its own critic learns by.
+    """Returns the algorithm without the parts that verl itself replaces: the filter of unanimous groups, and the
+    critic's loss, by which verl's own critic learns.
 
     Raises:
-        BridgeError: verl does not hand over what it needs.
+        BridgeError: verl does not provide all fields that the algorithm needs.
     """
     HOST.refuse(name, algorithm)
     return _fitted(algorithm)
@@ -85,20 +85,20 @@ def _fitted(algorithm: Algorithm) -> Algorithm:
 
 
 def filters_groups(algorithm: Algorithm) -> bool:
-    """Whether its only filter is the one that verl has: groups whose outcomes are all equal."""
+    """Returns True if the algorithm's only filter is verl's own: groups of equal outcomes are dropped."""
     sampling = algorithm.sampling
     return type(sampling) is Rollouts and [type(s) for s in sampling.select] == [MixedGroups]
 
 
 def critic_of(algorithm: Algorithm) -> ValueLoss | None:
-    """The critic's loss in its objective."""
+    """Returns the critic's loss in the algorithm's objective, None without one."""
     objective = algorithm.objective
     found = [r for r in objective.regularise if isinstance(r, ValueLoss)] if isinstance(objective, Surrogate) else []
     return found[0] if found else None
 
 
 def named(name: str) -> Algorithm:
-    """The published algorithm behind `polopt/<slug>`.
+    """Returns the published algorithm behind `polopt/<slug>`.
 
     Raises:
         BridgeError: there is none; the nearest name is given.
@@ -110,7 +110,7 @@ def named(name: str) -> Algorithm:
 
 
 def written(spec: Mapping[str, Any]) -> Algorithm:
-    """The algorithm that stands in a configuration, as `config` writes it.
+    """Returns the algorithm of a configuration, in the form that `config` writes.
 
     Raises:
         BridgeError: there is none, or it is not valid.
@@ -127,14 +127,15 @@ def written(spec: Mapping[str, Any]) -> Algorithm:
 
 
 def config(method: str | Algorithm, *, name: str | None = None) -> dict[str, Any]:
-    """verl's configuration of a method, or of an algorithm under `name`, over verl's `ppo_trainer` defaults.
+    """Returns verl's configuration of a method, or of an algorithm under `name`, over verl's `ppo_trainer` defaults.
 
-    It is plain data, made to be written as YAML and given to `verl.trainer.main_ppo` by --config-path and
-    --config-name. The whole sentence stands in `algorithm.polopt.algorithm`, to be edited there. Model, data, batch
-    sizes and hardware are left to verl's defaults and the command line.
+    It is plain data, to be written as YAML and given to `verl.trainer.main_ppo` by --config-path and --config-name.
+    `algorithm.polopt.algorithm` holds the whole algorithm, to be edited there. Model, data, batch sizes and hardware
+    are left to verl's defaults and the command line.
 
     Raises:
-        BridgeError: it cannot run in verl; every reason. ValueError: no such method.
+        BridgeError: the algorithm cannot run in verl; every reason.
+        ValueError: no such method.
     """
     algorithm = catalogue.method(method) if isinstance(method, str) else method
     name = PREFIX + (name or (method if isinstance(method, str) else "mine")).removeprefix(PREFIX)
@@ -156,7 +157,7 @@ def config(method: str | Algorithm, *, name: str | None = None) -> dict[str, Any
         "policy_loss": {"_target_": f"{MODULE}.PolicyLoss", "loss_mode": name, "polopt": "${algorithm.polopt}"},
         "loss_agg_mode": MODES[type(aggregate)],
         "loss_scale_factor": "${data.max_response_length}" if length is None else length,
-        # verl evaluates the reference where it has a use for it; the term itself is in the sentence.
+        # With this setting verl evaluates the reference; the term itself is in the algorithm.
         "use_kl_loss": "ref_logp" in needs,
         "kl_loss_coef": 0.0,
         "entropy_coeff": 0.0,

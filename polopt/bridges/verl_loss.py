@@ -1,4 +1,5 @@
-"""A sentence's objective as a policy loss of verl: a micro-batch's exact share of the whole optimiser batch's."""
+"""An algorithm's objective as a policy loss of verl: a micro-batch's exact share of the whole optimiser batch's
+loss."""
 
 from __future__ import annotations
 
@@ -39,10 +40,14 @@ def policy_loss(
     config: Any,
     rollout_is_weights: Tensor | None = None,
 ) -> tuple[Tensor, dict[str, Any]]:
-    """This micro-batch's share of the whole optimiser batch's loss, times the data-parallel size, by which verl divides
-    gradients again; and metrics. The sentence's own reducer decides, not verl's.
+    """Returns this micro-batch's share of the whole optimiser batch's loss, and metrics.
 
-    apart: as of `verl_batch.experience_of`. The rest is what verl hands its losses.
+    The share is multiplied by the data-parallel size, by which verl divides gradients again. The algorithm's own
+    reducer applies, not verl's.
+
+    apart: as in `verl_batch.experience_of`.
+
+    The other arguments are those of verl's losses.
     """
     mask, objective = response_mask.bool(), algorithm.objective
     assert isinstance(objective, Surrogate)
@@ -63,7 +68,7 @@ def policy_loss(
 
 
 def _micro(needs: frozenset[str], apart: bool) -> dict[str, Any]:
-    """Fields of the micro-batch that verl has and does not hand to its losses."""
+    """Returns fields of the micro-batch that verl has and does not pass to its losses."""
     data: Any = heard.get().get("ppo_loss", {}).get("data", {})
     wanted = (["ref_log_prob"] if "ref_logp" in needs else []) + (["rollout_log_probs"] if apart else [])
     wanted = [key for key in wanted if key in data]
@@ -81,7 +86,13 @@ def _entropy(objective: Surrogate) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class _Whole:
-    """The optimiser batch over all processes: how many these are, and its tokens, rows, and rows with decisions."""
+    """Sizes of the optimiser batch over all processes.
+
+    workers: processes.
+    tokens: decided tokens.
+    rows: rows, padding rows included.
+    decided: rows with decisions.
+    """
 
     workers: int
     tokens: int | None
@@ -90,9 +101,9 @@ class _Whole:
 
 
 def _whole(told: Mapping[str, Any], device: torch.device) -> _Whole:
-    """Counted once for each optimiser batch; as verl tells it where its worker is not there to be asked.
+    """Counts the optimiser batch, once each; without access to verl's worker it takes verl's own numbers.
 
-    verl's own numbers hold tokens that it rejected, and rows by which it filled the batch up.
+    verl's own numbers include tokens that it rejected, and rows by which it padded the batch.
     """
     workers, tokens, rows = (told.get(key) for key in ("dp_size", "batch_num_tokens", "global_batch_size"))
     step = heard.get().get("train_batch")
@@ -107,7 +118,8 @@ def _whole(told: Mapping[str, Any], device: torch.device) -> _Whole:
 
 
 def _share(aggregate: Aggregate, experience: Experience, whole: _Whole) -> float:
-    """What a loss over the micro-batch's own denominator is of the optimiser batch's, on all processes."""
+    """Returns the factor from a loss over the micro-batch's own denominator to its share of the optimiser batch's, on
+    all processes."""
     own = float(aggregate.denominator(experience))
     count: dict[type[Aggregate], Callable[[], float | None]] = {
         TokenMean: lambda: whole.tokens,

@@ -1,4 +1,5 @@
-"""Many policies of different abilities, and prompts that ask for several of them."""
+"""Simulated policies of different abilities on prompts that require several skills, for claims about success
+predictors."""
 
 from __future__ import annotations
 
@@ -22,22 +23,27 @@ WORDS = (
 
 
 class Abilities(NamedTuple):
-    """prompts: texts. rates: [policies, prompts] true success rates. scores: one try of each, 0 or 1."""
+    """Success rates and trial scores of simulated policies on a set of prompts.
+
+    prompts: texts.
+    rates: [policies, prompts] true success rates.
+    scores: [policies, prompts] the score of one trial each, 0 or 1, or a mean of several.
+    """
 
     prompts: list[str]
     rates: Tensor
     scores: Tensor
 
     def histories(self, policies: range) -> list[History]:
-        """What these policies scored."""
+        """Returns the prompts and scores of these policies."""
         return [History(self.prompts, self.scores[m]) for m in policies]
 
 
 def abilities(policies: int, prompts: int, *, skills: int = 4, seed: int = 0) -> Abilities:
-    """Policy m solves prompt x with probability sigmoid(a_m . f(x) + b_m).
+    """Samples policies whose success rates follow a bilinear model: sigmoid(a_m . f(x) + b_m) for policy m at prompt x.
 
-    A prompt names four of 24 words, and f(x) adds up hidden vectors of theirs, `skills` long; a_m is N(0, 1.5^2) and
-    b_m N(0, 1). Which words belong together is nowhere to be read but in what policies score.
+    A prompt names four of 24 words, and f(x) is half the sum of their hidden vectors, of length `skills`; a_m is N(0,
+    1.5^2) and b_m N(0, 1). Which words have similar vectors shows in the policies' scores alone.
     """
     g = torch.Generator().manual_seed(seed)
     normal = lambda *shape: torch.randn(*shape, generator=g, dtype=torch.float64)  # noqa: E731
@@ -50,7 +56,14 @@ def abilities(policies: int, prompts: int, *, skills: int = 4, seed: int = 0) ->
 
 
 class Foreseen(NamedTuple):
-    """What was predicted for policies at prompts outside of their context, [policies, queries], and what is true."""
+    """Predictions for policies at prompts outside of their context, with the true values, each [policies, queries].
+
+    predicted: predicted success rates.
+    scores: the policies' scores there.
+    rates: true success rates.
+    places: [queries] the numbers of these prompts.
+    base: the mean score of each policy's context.
+    """
 
     predicted: Tensor
     scores: Tensor
@@ -63,23 +76,24 @@ class Foreseen(NamedTuple):
         return float((guess - self.scores).square().mean())
 
     def auc(self) -> float:
-        """How often, of two scores of any policies, the higher was predicted to be the higher; ties count half."""
+        """Area under the ROC curve of the predictions over all policies and prompts; ties count half."""
         won, lost = self.predicted[self.scores == 1], self.predicted[self.scores == 0]
         lost = lost.sort().values
         below, reached = (torch.searchsorted(lost, won, right=right) for right in (False, True))
         return float((below + reached).double().mean() / (2 * len(lost)))
 
     def regret(self) -> float:
-        """What is lost to asking whom the predictions name for each prompt."""
+        """Loss of success by routing each prompt to the policy of the highest prediction (`metrics.router_regret`)."""
         return float(router_regret(self.rates, self.predicted.argmax(0)))
 
 
 def foresee(
     predictor: Predictor, known: Abilities, policies: range, *, context: int, shuffled: bool = False
 ) -> Foreseen:
-    """Ask a predictor about each policy, all at the same prompts, given `context` other prompts and their scores.
+    """Predicts the success rates of each policy at the same prompts, given `context` other prompts and their scores.
 
-    shuffled: the scores of the context are dealt to its prompts anew, so that they say how often, but not at what.
+    shuffled: permutes the scores of the context over its prompts, so that they show the policy's mean score, but not at
+        which prompts it succeeds.
     """
     order = torch.randperm(len(known.prompts), generator=torch.Generator().manual_seed(1))
     given, asked = order[:context], order[context:]
@@ -96,8 +110,11 @@ def foresee(
 
 
 def checkpoints(algorithm: Algorithm, seeds: int, *, steps: int = 100, every: int = 10) -> list[list[Abilities]]:
-    """Runs of a small transformer that learns to add digits modulo 5, each as it was every so many steps: its exact
-    success rate at each of the 25 sums, and its mean score of 4 tries."""
+    """Trains small transformers to add digits modulo 5, one for each seed, and returns their abilities every `every`
+    steps.
+
+    Each entry holds the exact success rate at each of the 25 sums, and the mean score of 4 trials.
+    """
     g, runs = torch.Generator().manual_seed(0), []
     for seed in range(seeds):
         tree, policy = modular_sums(seed)
@@ -121,7 +138,7 @@ def checkpoints(algorithm: Algorithm, seeds: int, *, steps: int = 100, every: in
 
 
 class OraclePredictor(Predictor):
-    """Says what it was told of each prompt of a tree, whatever the policy has done."""
+    """Predicts a fixed rate for each prompt of a tree, whatever the context."""
 
     rates: Sequence[float]
     vocabulary: int

@@ -1,4 +1,4 @@
-"""Pools of tasks of every difficulty, for claims about which to take and how many rollouts to buy."""
+"""Pools of tasks of every difficulty, for claims about task selection and rollout allocation."""
 
 from __future__ import annotations
 
@@ -18,25 +18,30 @@ from polopt.metrics import mixed_groups
 
 
 def pool(tasks: int, seed: int) -> Tensor:
-    """[tasks] success rates from Beta(0.3, 0.8): many near 0, some near 1."""
+    """Samples success rates [tasks] from Beta(0.3, 0.8): many near 0, some near 1."""
     generator = torch.Generator().manual_seed(seed)
     a, b = (torch._standard_gamma(torch.full((tasks,), x).double(), generator=generator) for x in (0.3, 0.8))
     return (a / (a + b)).clamp(1e-6, 1 - 1e-6)
 
 
 def solved_at(p: Tensor) -> tuple[TokenTree, TabularPolicy]:
-    """One decision a task, right or wrong; task i is solved with probability p_i, and knows nothing of the others."""
+    """Returns a bandit with a right and a wrong arm for each task, and a policy that solves task i with probability
+    p_i.
+
+    Each task has parameters of its own.
+    """
     tree = TokenTree.bandit([[1.0, 0.0]] * len(p))
     return tree, TabularPolicy(tree).set_probabilities(torch.stack([p, 1 - p], 1))
 
 
 def graded(tasks: int, seed: int) -> tuple[TokenTree, TabularPolicy]:
-    """`solved_at` the rates of a pool."""
+    """Returns the tasks and policy of `solved_at` for the rates of a pool."""
     return solved_at(pool(tasks, seed))
 
 
 def solved_in_two(p: Tensor) -> tuple[TokenTree, TabularPolicy]:
-    """Two tokens of three a task, of which only 0 0 is right, and each 0 has probability sqrt(p_i)."""
+    """Returns tasks of two tokens out of three, of which only 0 0 is right, and a policy that gives each 0
+    sqrt(p_i)."""
     tree = TokenTree.full(3, 2, lambda prompt, answer: float(answer == (0, 0)), prompts=len(p))
     policy = TabularPolicy(tree)
     at = tree.nodes.view(len(p), len(tree.answers), -1)[:, 0, tree.start : tree.start + 2]
@@ -46,7 +51,8 @@ def solved_in_two(p: Tensor) -> tuple[TokenTree, TabularPolicy]:
 
 
 def many_answers(tasks: int, seed: int = 0) -> tuple[TokenTree, TabularPolicy]:
-    """Four right and four wrong answers a task, some much likelier than others; right ones have p ~ U(0.05, 1)."""
+    """Returns tasks with four right and four wrong answers of unequal probabilities; right ones sum to p ~ U(0.05,
+    1)."""
     generator = torch.Generator().manual_seed(seed)
     p = 0.05 + 0.95 * torch.rand(tasks, 1, generator=generator, dtype=torch.double)
     right, wrong = (1.5 * torch.randn(2, tasks, 4, generator=generator, dtype=torch.double)).softmax(-1)
@@ -67,14 +73,15 @@ def log_likelihood(tree: TokenTree, policy: TabularPolicy) -> float:
 
 
 def mixed_share(counts: Tensor, p: Tensor) -> float:
-    """Expected share of groups with right and wrong answers."""
+    """Expected fraction of groups with right and wrong answers."""
     return (1 - p**counts - (1 - p) ** counts).mean().item()
 
 
 def value_after(
     algorithm: Algorithm, tree: TokenTree, policy: TabularPolicy, *, steps: int, rate: float, seed: int
 ) -> float:
-    """Value after so many batches in which each task comes once; the policy changes."""
+    """Returns the policy's value after `steps` batches in which each task comes once; the policy is trained in
+    place."""
     loop = training(algorithm.but(), tree, policy, rate=rate, rows=tree.prompts, seed=seed)
     for _ in itertools.islice(loop, steps):
         pass
@@ -93,7 +100,8 @@ def until(
     prompts: int,
     seed: int,
 ) -> tuple[int, int]:
-    """Batches of so many prompts, and rollouts, until the measure has reached the goal, or all of them."""
+    """Returns the batches of `prompts` prompts, and the rollouts, until the measure reaches the goal, at most `limit`
+    batches."""
     steps = drawn = 0
     loop = training(algorithm.but(), tree, policy, rate=rate, rows=prompts, seed=seed)
     for _, source in itertools.islice(loop, limit):
@@ -106,8 +114,11 @@ def until(
 def mixed_found(
     algorithm: Algorithm, *, tasks: int = 400, prompts: int = 16, batches: int = 150
 ) -> tuple[float, float]:
-    """Share of sampled groups with right and wrong answers, while `tasks` of logits N(-1, 3) stand still, and while
-    they stand still again after each has jumped by 4, up or down."""
+    """Returns the fractions of sampled groups with right and wrong answers before and after the success rates jump.
+
+    The `tasks` success rates have logits N(-1, 3^2), constant in each phase; between the phases each logit changes by
+    4, up or down.
+    """
     generator = torch.Generator().manual_seed(0)
     logits = -1 + 3 * torch.randn(tasks, generator=generator, dtype=torch.double)
     jump = 8 * torch.randint(0, 2, (tasks,), generator=generator) - 4

@@ -1,4 +1,4 @@
-"""Measurements that several methods' claims share."""
+"""Measurements that claims of several methods share."""
 
 from __future__ import annotations
 
@@ -19,8 +19,11 @@ from polopt.objectives import Ratio, Surrogate, SurrogateTerm
 
 
 def norms_by_success(algorithm: Algorithm, power: float) -> float:
-    """Largest relative error, over prompts of success 0.1, 0.5 and 0.9, of |expected gradient| against
-    (p (1 - p))^power, both relative to p = 0.5. Exact: a group of two kinds of answers is a binomial count."""
+    """Returns the largest relative error of |expected gradient| against (p (1 - p))^power, over success rates 0.1, 0.5
+    and 0.9.
+
+    Both are relative to p = 0.5. The expectation is exact: a group of two kinds of answers is a binomial count.
+    """
     group = group_of(algorithm)
     tree = TokenTree.bandit([1.0, 0.0])
     norms = {}
@@ -36,7 +39,8 @@ def norms_by_success(algorithm: Algorithm, power: float) -> float:
 
 
 def rare_arm(algorithm: Algorithm, steps: int, probability: float = 0.01, rate: float = 0.05) -> float:
-    """Growth of a rare right arm's probability over `steps` on one batch that contains it; mean of 8 batches."""
+    """Returns the growth of a rare right arm's probability over `steps` on one batch that contains it; mean of 8
+    batches."""
     tree = TokenTree.bandit([1.0] + [0.0] * 9)
     odds = torch.tensor([probability] + [(1 - probability) / 9] * 9, dtype=torch.double)
     growth: list[float] = []
@@ -52,8 +56,8 @@ def rare_arm(algorithm: Algorithm, steps: int, probability: float = 0.01, rate: 
 
 
 def unanimous(algorithm: Algorithm) -> tuple[float, float]:
-    """Share of groups without any advantage, and mean gradient norm, where 7 of 10 prompts are always right or
-    always wrong."""
+    """Returns the fraction of groups without any advantage, and the mean gradient norm, when 7 of 10 prompts are always
+    right or always wrong."""
     rates = torch.tensor([0.0] * 4 + [1.0] * 3 + [0.5] * 3, dtype=torch.double)
     tree = TokenTree.bandit([[1.0, 0.0]] * 10)
     policy = TabularPolicy(tree).set_probabilities(torch.stack([rates, 1 - rates], 1))
@@ -69,21 +73,22 @@ def unanimous(algorithm: Algorithm) -> tuple[float, float]:
 
 
 def ratio_variance(ratio: Ratio, tokens: int, noise: float, rows: int = 2000) -> float:
-    """Variance of the weight between two policies that differ by independent noise on every logp."""
+    """Variance of the importance weight between two policies that differ by independent noise on every
+    log-probability."""
     draw = torch.randn(rows, tokens, dtype=torch.double, generator=torch.Generator().manual_seed(0))
     batch = Experience(mask=torch.ones(rows, tokens, dtype=torch.bool), rollout_logp=noise * draw - 1)
     return ratio(batch, Evaluation(logp=torch.full_like(draw, -1.0))).exp().var().item()
 
 
 def term_variance(trust: SurrogateTerm, tokens: int, noise: float, rows: int = 2000) -> float:
-    """Variance of the terms of decisions with advantage 1, of two policies as in `ratio_variance`."""
+    """Variance of the surrogate terms of decisions with advantage 1, for two policies as in `ratio_variance`."""
     log_ratio = noise * torch.randn(rows, tokens, dtype=torch.double, generator=torch.Generator().manual_seed(0))
     batch = Experience(mask=torch.ones(rows, tokens, dtype=torch.bool), advantage=torch.ones_like(log_ratio))
     return trust(log_ratio, batch, Evaluation(logp=log_ratio))[0].var().item()
 
 
 def push(trust: SurrogateTerm, ratio: float) -> float:
-    """-d loss / d logp of one decision with advantage 1 at this ratio."""
+    """Returns -d loss / d logp of one decision with advantage 1 at this ratio."""
     logp = torch.full((1, 1), -4.0, dtype=torch.double, requires_grad=True)
     old, one = torch.full_like(logp, -4.0 - math.log(ratio)), torch.ones_like(logp)
     batch = Experience(mask=one.bool(), rollout_logp=old.detach(), advantage=one.detach())
@@ -111,7 +116,7 @@ def fitted(algorithm: Algorithm, counts: list[int]) -> tuple[float, float]:
 
 
 def descend(algorithm: Algorithm, batch: Experience, policy: TabularPolicy, steps: int) -> None:
-    """Minimise the loss on one batch."""
+    """Minimises the loss on one batch."""
     optimiser = torch.optim.LBFGS(policy.parameters(), max_iter=steps, line_search_fn="strong_wolfe")
 
     def closure() -> torch.Tensor:
@@ -124,7 +129,7 @@ def descend(algorithm: Algorithm, batch: Experience, policy: TabularPolicy, step
 
 
 def effective(tree: TokenTree, policy: TabularPolicy) -> float:
-    """exp of the entropy among the right answers: how many there seem to be."""
+    """Effective number of right answers: exp of the entropy among them."""
     p = tree.log_probabilities(policy).detach().exp()[0][tree.outcome[0] > 0]
     p = p / p.sum()
     return torch.exp(-(p * p.clamp(min=1e-300).log()).sum()).item()
@@ -137,8 +142,8 @@ def collapse(
     steps: int = 1,
     problem: Callable[[], tuple[TokenTree, TabularPolicy]] = many_right,
 ) -> float:
-    """Effective number of right answers, of 8, once the success rate has reached 0.95, with `steps` on each batch;
-    mean over seeds."""
+    """Effective number of right answers, of 8, once the success rate has reached 0.95, with `steps` on each batch; mean
+    over seeds."""
     found = []
     for seed in range(seeds):
         tree, policy = problem()
@@ -156,7 +161,8 @@ def collapse(
 
 
 def right_entropy(algorithm: Algorithm, seeds: int = 4) -> float:
-    """Effective number of right answers, of 8 of unequal odds, of the policy fitted to one batch; mean over seeds."""
+    """Effective number of right answers, of 8 of unequal probabilities, of the policy fitted to one batch; mean over
+    seeds."""
     found = []
     for seed in range(seeds):
         tree, policy = many_right()
@@ -170,7 +176,7 @@ def right_entropy(algorithm: Algorithm, seeds: int = 4) -> float:
 
 
 def with_exact_critic(tree: TokenTree, policy: TabularPolicy) -> tuple[TokenTree, TabularPolicy]:
-    """The same, with the true value of every node in the policy's critic."""
+    """Returns the tree and the policy, with the true value of every node in the policy's critic."""
     mask = tree.leaves().mask
     with torch.no_grad():
         policy.values[tree.nodes[mask]] = tree.state_values(policy)[mask]  # type: ignore[index]
@@ -188,7 +194,7 @@ def drift(algorithm: Algorithm, steps: int = 20, rate: float = 1.0, seeds: int =
 
 
 def samples_to(build: Callable[[], Algorithm], goal: float, epochs: int, rate: float = 2.0, seeds: int = 5) -> float:
-    """Answers that are sampled until the policy's success rate on 8 contexts of 8 arms reaches `goal`; mean over
+    """Mean number of sampled answers until the policy's success rate on 8 contexts of 8 arms reaches `goal`, over
     seeds."""
     total = 0
     for seed in range(seeds):
@@ -201,8 +207,8 @@ def samples_to(build: Callable[[], Algorithm], goal: float, epochs: int, rate: f
 
 
 def effort(build: Callable[[], Algorithm], tree: TokenTree, goal: float, seeds: int = 5) -> tuple[float, float]:
-    """Updates of Adam, and tokens that are sampled, until the value of an untrained policy reaches `goal`, at most 200
-    updates; median over seeds."""
+    """Updates of Adam, and sampled tokens, until the value of an untrained policy reaches `goal`, at most 200 updates;
+    median over seeds."""
     found = []
     for seed in range(seeds):
         policy, algorithm = TabularPolicy(tree), build()

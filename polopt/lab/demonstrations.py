@@ -1,6 +1,6 @@
-"""Problems that come with demonstrations, or with texts about them: one decision, or a style and then a fact.
+"""Problems with demonstrations or with raw texts: single decisions, or a style token followed by a fact token.
 
-Each gives a tree, a policy to start from, and [prompts, answers] how often each answer is shown.
+Each problem is a tree, an initial policy, and the frequency [prompts, answers] of each answer among the demonstrations.
 """
 
 from __future__ import annotations
@@ -19,8 +19,11 @@ Problem = tuple[TokenTree, TabularPolicy, Tensor]
 
 
 def two_kinds(known: bool = True, half: int = 10, arms: int = 200) -> Problem:
-    """Half of the prompts have 20 arms that pay 1.0 to 0.2, and 0.8 is shown; of the others one arm in 200 pays, and
-    is shown. known: the policy starts on the paying arms of the first half, instead of off them; always off the needle.
+    """Returns bandits of two kinds. In half of the prompts 20 arms have rewards from 1.0 to 0.2, and 0.8 is
+    demonstrated; in the others one arm of 200 has reward 1, and is demonstrated.
+
+    known: the policy starts on the rewarded arms of the first half, instead of off them; it always starts off the
+        single arm.
     """
     worth = torch.zeros(2 * half, arms, dtype=torch.double)
     worth[:half, :20] = torch.linspace(1.0, 0.2, 20, dtype=torch.double)
@@ -37,7 +40,8 @@ def two_kinds(known: bool = True, half: int = 10, arms: int = 200) -> Problem:
 
 
 def noisy_labels(classes: int = 10, wrong: int = 10, share: float = 0.2) -> Problem:
-    """Each prompt has a right arm of its own; a share of what is shown is one of `wrong` arms that are never right."""
+    """Returns a bandit with a right arm for each prompt, and demonstrations of which a fraction shows one of `wrong`
+    arms that are never right."""
     tree = TokenTree.bandit(torch.eye(classes, classes + wrong).tolist())
     shown = (1 - share) * torch.eye(classes, classes + wrong, dtype=torch.double)
     shown[:, classes:] = share / wrong
@@ -45,8 +49,12 @@ def noisy_labels(classes: int = 10, wrong: int = 10, share: float = 0.2) -> Prob
 
 
 def an_interval(seed: int = 0, prompts: int = 1, grid: int = 64) -> Problem:
-    """Answers are a start and an end on a grid, paid the overlap (intersection over union) with an interval that is
-    right, a third to a half of the grid long, and is shown. Start and end are decided apart, and evenly at first."""
+    """Returns a problem whose answers are a start and an end on a grid, with the intersection over union with a right
+    interval as reward.
+
+    The right interval is a third to a half of the grid long, and is demonstrated. Start and end are decided
+    independently, and uniformly at first.
+    """
     generator = torch.Generator().manual_seed(seed)
     length = torch.randint(grid // 3, grid // 2, (prompts,), generator=generator)
     start = (torch.rand(prompts, generator=generator) * (grid - length)).long()
@@ -62,10 +70,12 @@ def an_interval(seed: int = 0, prompts: int = 1, grid: int = 64) -> Problem:
 
 
 def another_style(prompts: int = 20, facts: int = 10) -> Problem:
-    """Any style will do, if the fact is right. The policy knows 80 % in its own style, which it takes 99 % of the time;
-    an expert with another style, in which the policy knows nothing yet, shows 90 %.
+    """Returns a problem in which any style is right, if the fact is, and an expert demonstrates another style than the
+    policy's.
 
-    There is one habit of style for all prompts, so it changes much faster than the facts are learned.
+    The policy has 80 % of the facts right in its own style, which it takes 99 % of the time; the expert's style, in
+    which the policy is untrained, demonstrates 90 %. All prompts share one parameter of style, so the style changes
+    much faster than the facts are learned.
     """
     right = _facts(prompts, facts)
     tree = _styled(prompts, facts, lambda prompt, style, fact: float(fact == right[prompt]))
@@ -84,10 +94,11 @@ def another_style(prompts: int = 20, facts: int = 10) -> Problem:
 
 
 def read_or_guess(keys: int = 25, facts: int = 400, style: float = 0.2) -> Problem:
-    """Questions, then texts, about the same keys. A question pays for the right fact in the second style, which the
-    policy takes with probability `style`; a text tells the fact in the first. Nobody guesses one of 400 facts.
+    """Returns questions, then texts, about the same keys.
 
-    What is known of a key is known in both styles, of questions and of texts; the style of each is a habit apart.
+    A question rewards the right one of 400 facts in the second style, which the policy takes with probability `style`;
+    a text contains the fact in the first style. Questions and texts share the facts' parameters in both styles; each
+    has a style parameter of its own. Sampling alone hardly ever finds a fact.
     """
     right = _facts(keys, facts).repeat(2)
     tree = _styled(
@@ -106,8 +117,11 @@ def read_or_guess(keys: int = 25, facts: int = 400, style: float = 0.2) -> Probl
 
 
 def overrated(seed: int, prompts: int = 20, arms: int = 64) -> tuple[TokenTree, TabularPolicy, TabularPolicy, Tensor]:
-    """A tree that pays a proxy of the truth: a little noise, and 10 too much on 5 % of the arms. The policy starts a
-    little better than chance. Gives tree, policy, a copy of it for a reference, and the truth [prompts, arms]."""
+    """Returns a tree whose reward is a proxy of the truth, with a little noise, and 10 too much on 5 % of the arms.
+
+    The policy starts a little better than chance. The result is the tree, the policy, a copy of it for a reference, and
+    the truth [prompts, arms].
+    """
     generator = torch.Generator().manual_seed(seed)
     truth = torch.randn(prompts, arms, generator=generator, dtype=torch.double)
     proxy = truth + 0.1 * torch.randn(prompts, arms, generator=generator, dtype=torch.double)
@@ -125,12 +139,12 @@ def _facts(keys: int, facts: int) -> Tensor:
 
 
 def _styled(prompts: int, facts: int, worth: Callable[[int, int, int], float]) -> TokenTree:
-    """Answers of a style token and a fact token: `worth(prompt, style, fact)`."""
+    """Returns the tree of answers of a style token and a fact token, with reward `worth(prompt, style, fact)`."""
     answers = [(facts + style, fact) for style in (0, 1) for fact in range(facts)]
     return TokenTree(facts + 2, answers, lambda prompt, a: worth(prompt, a[0] - facts, a[1]), prompts)
 
 
 def _rows(tree: TokenTree, facts: int) -> tuple[Tensor, Tensor]:
-    """The prompt and the style of each of the tree's rows."""
+    """Returns the prompt and the style of each of the tree's rows."""
     row = torch.arange(tree.prompts * len(tree.answers))
     return row // len(tree.answers), row % len(tree.answers) // facts

@@ -1,4 +1,4 @@
-"""What updates do to the entropy of a policy, measured where it is exact."""
+"""Exact measurements of a policy's entropy under updates."""
 
 from __future__ import annotations
 
@@ -16,25 +16,30 @@ from polopt.lab.tree import TokenTree
 
 
 def softmaxes(count: int, choices: int, spread: float = 1.0, seed: int = 0) -> Tensor:
-    """[count, choices] random logits in float64."""
+    """Samples random logits [count, choices] in float64."""
     generator = torch.Generator().manual_seed(seed)
     return spread * torch.randn(count, choices, generator=generator, dtype=torch.double)
 
 
 def entropy_after(logits: Tensor, step: Tensor) -> Tensor:
-    """[...] by how much a step [..., V] of the logits [..., V] changes the entropy."""
+    """Returns the change of the entropy, [...], by a step [..., V] of the logits [..., V]."""
     return ops.entropy_of((logits + step).log_softmax(-1)) - ops.entropy_of(logits.log_softmax(-1))
 
 
 def correlation(a: Tensor, b: Tensor) -> float:
-    """Pearson's."""
+    """Pearson correlation."""
     return torch.corrcoef(torch.stack([a, b]))[0, 1].item()
 
 
 @dataclasses.dataclass(frozen=True)
 class EntropyLeft:
-    """How much entropy learning a bandit leaves, in nats: when success is first reached, and at the end; means over
-    seeds. success: at the end. reached: whether it was, for every seed."""
+    """Entropy that remains after learning a bandit, in nats, mean over seeds.
+
+    then: entropy when the success rate is first reached.
+    last: entropy at the end.
+    success: success rate at the end.
+    reached: whether the success rate was reached for every seed.
+    """
 
     then: float
     last: float
@@ -43,12 +48,12 @@ class EntropyLeft:
 
 
 def arms(right: int = 8, arms: int = 32) -> TokenTree:
-    """A bandit on which `right` of `arms` pay 1."""
+    """Returns a bandit on which `right` of `arms` arms have reward 1."""
     return TokenTree.bandit([1.0] * right + [0.0] * (arms - right))
 
 
 def questions(contexts: int = 8, right: int = 4, arms: int = 16) -> TokenTree:
-    """Bandits of which each pays 1 for other arms."""
+    """Returns bandits with different rewarded arms, `right` of `arms` each."""
     order = torch.rand(contexts, arms, generator=torch.Generator().manual_seed(0)).argsort(1)
     return TokenTree.bandit((order < right).double().tolist())
 
@@ -56,7 +61,8 @@ def questions(contexts: int = 8, right: int = 4, arms: int = 16) -> TokenTree:
 def entropy_kept(
     algorithm: Algorithm, tree: TokenTree, *, success: float, steps: int, rate: float, epochs: int = 1, seeds: int = 4
 ) -> EntropyLeft:
-    """Learn the tree from the uniform policy, all its prompts in each batch."""
+    """Trains the uniform policy on the tree, with all its prompts in each batch, and returns the entropy that
+    remains."""
     found = []
     for seed in range(seeds):
         values, entropies = learning_curve(algorithm, tree, steps=steps, rate=rate, epochs=epochs, seed=seed)
@@ -69,7 +75,7 @@ def entropy_kept(
 def learning_curve(
     algorithm: Algorithm, tree: TokenTree, *, steps: int, rate: float, epochs: int = 1, seed: int = 0
 ) -> tuple[list[float], list[float]]:
-    """Value and entropy after each batch of learning from the uniform policy."""
+    """Returns value and entropy after each batch of learning from the uniform policy."""
     policy, values = TabularPolicy(tree), list[float]()
 
     def watch() -> float:
@@ -82,8 +88,11 @@ def learning_curve(
 
 
 def forks_and_fillers() -> tuple[TokenTree, TabularPolicy]:
-    """Answers of four tokens out of four: the first and the third are forks, of which 0 and 1 are right and nothing is
-    decided; the second and the fourth are fillers, which must be 0 and nearly always are."""
+    """Returns a problem of four tokens out of four, with forks at the first and third, and fillers at the second and
+    fourth.
+
+    At a fork 0 and 1 are right and the policy is uniform; a filler must be 0, which the policy prefers by 3 nats.
+    """
     tree = TokenTree.full(4, 4, lambda prompt, answer: float(answer[1] == answer[3] == 0 and max(answer[::2]) < 2))
     policy = TabularPolicy(tree)
     with torch.no_grad():
@@ -94,7 +103,7 @@ def forks_and_fillers() -> tuple[TokenTree, TabularPolicy]:
 def fork_curve(
     algorithm: Algorithm, *, steps: int, rate: float, epochs: int, seed: int
 ) -> list[tuple[float, float, float]]:
-    """Success, and entropy at a fork and at a filler as often as they are met, after each batch of four groups."""
+    """Returns success, and the mean entropy at forks and at fillers by visits, after each batch of four groups."""
     tree, policy = forks_and_fillers()
     leaves, seen = tree.leaves(), list[tuple[float, float, float]]()
 
@@ -110,6 +119,7 @@ def fork_curve(
 
 
 def at_equal_success(ours: list[tuple[float, float, float]], base: list[tuple[float, float, float]]) -> list[float]:
-    """Success at the end of `ours` and its two entropies, then those of `base` when it first does as well."""
+    """Returns the final success and both entropies of `ours`, then the entropies of `base` when it first has that
+    success."""
     there = next((point for point in base if point[0] >= ours[-1][0]), base[-1])
     return [*ours[-1], *there[1:]]

@@ -1,4 +1,4 @@
-"""How far solutions of games are from an equilibrium while they are solved."""
+"""Exploitability of a game's solution during the iterations of a solver."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from polopt.solvers import Solver
 
 
 def exploitabilities(solver: Solver, game: ExtensiveGame, iterations: list[int]) -> list[float]:
-    """The exploitability of the solution after so many iterations, in increasing order."""
+    """Returns the exploitability of the solution after each of these iterations, in increasing order."""
     state, found = solver.begin(game), []
     for t in range(1, max(iterations) + 1):
         state = solver.iterate(game, state)

@@ -1,4 +1,4 @@
-"""Denoising as decisions: a policy that draws a point in Gaussian steps, small enough to know where it ends."""
+"""Denoising as a chain of Gaussian decisions, whose final distribution is known in closed form."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ from polopt.support import Density
 
 
 class GaussianChain(nn.Module):
-    """x_0 ~ N(0, I) in D dimensions, then x_{t+1} ~ N(mu_t(x_t), std_t^2 I) with mu_t(x) = x + dt_t (W_t x + b_t).
+    """A linear Gaussian chain: x_0 ~ N(0, I) in D dimensions, then x_{t+1} ~ N(mu_t(x_t), std_t^2 I) with
+    mu_t(x) = x + dt_t (W_t x + b_t).
 
-    Euler steps of a flow whose velocity is linear at every step, with noise. Every mean can be set through `matrix`
-    [T, D, D] and `shift` [T, D], both 0 at first. std, dt: one number for each step. All is Gaussian, so `final` knows
-    exactly where the chain ends.
+    These are Euler steps of a flow with noise whose velocity is linear at every step. The parameters are `matrix` [T,
+    D, D] and `shift` [T, D], both 0 at first. `final` returns the exact distribution of the final point.
+
+    std, dt: one number for each step.
     """
 
     def __init__(self, dimensions: int, std: Sequence[float], dt: Sequence[float]) -> None:
@@ -35,14 +37,17 @@ class GaussianChain(nn.Module):
         self.shift = nn.Parameter(torch.zeros(steps, dimensions, dtype=torch.double))
 
     def means(self, states: Tensor) -> Tensor:
-        """[B, T, D] states before each step -> [B, T, D] means of the next ones."""
+        """Maps the states before each step [B, T, D] to the means of the next ones [B, T, D]."""
         velocity = torch.einsum("tij,btj->bti", self.matrix, states) + self.shift
         return states + self.dt[:, None] * velocity
 
     @torch.no_grad()
     def sample(self, rows: int, generator: torch.Generator) -> Experience:
-        """`rows` points. extras: `state` and `action` [B, T, D], before and after each step, the sampler's `mean`
-        [B, T, D], `std` and `dt` [B, T], and `point` [B, D], where each row ends."""
+        """Samples `rows` chains.
+
+        The extras are `state` and `action` [B, T, D], before and after each step, the sampler's `mean` [B, T, D], `std`
+        and `dt` [B, T], and `point` [B, D], the final point.
+        """
         T, D = self.shift.shape
         noise = torch.randn(rows, T + 1, D, dtype=torch.double, generator=generator)
         path = [noise[:, 0]]
@@ -69,7 +74,8 @@ class GaussianChain(nn.Module):
         return batch.replace(rollout_logp=said.logp, extras={"mean": said.extras["mean"]})
 
     def evaluate(self, experience: Experience, needs: frozenset[str] = frozenset()) -> Evaluation:
-        """The log-density of each step, summed over its dimensions, and, if asked for, its `extras["mean"]`."""
+        """Returns the log-density of each step, summed over its dimensions, and `extras["mean"]` if `needs` contains
+        it."""
         mean = self.means(experience.extras["state"])
         z = (experience.extras["action"] - mean) / self.std[:, None]
         logp = -(z.square() / 2 + self.std.log()[:, None] + math.log(2 * math.pi) / 2).sum(-1)
@@ -78,7 +84,7 @@ class GaussianChain(nn.Module):
         )
 
     def final(self) -> tuple[Tensor, Tensor]:
-        """Mean [D] and covariance [D, D] of the point that the chain ends at, with gradient."""
+        """Mean [D] and covariance [D, D] of the final point, with gradient."""
         D = self.shift.shape[1]
         one = torch.eye(D, dtype=torch.double)
         mean, covariance = torch.zeros(D, dtype=torch.double), one
@@ -98,9 +104,9 @@ class GaussianChain(nn.Module):
 
 
 class ChainSource:
-    """Points of a chain, paid by where they end: `reward(points [B, D]) -> [B]`. A group is so many draws.
+    """A source of chains whose outcome is a function of the final point: `reward(points [B, D]) -> [B]`.
 
-    rows: how many rows one optimiser batch has.
+    rows: rows of one optimiser batch.
     """
 
     size = 1
@@ -110,14 +116,14 @@ class ChainSource:
         self.generator = torch.Generator().manual_seed(seed)
 
     def refresh(self) -> None:
-        """Nothing is remembered of the policy."""
+        """Does nothing, since the source stores nothing of the policy."""
 
     def take(self, count: int) -> Tensor:
-        """There is one context, number 0."""
+        """Returns zeros [count], the number of the only context."""
         return torch.zeros(count, dtype=torch.long)
 
     def rollout(self, request: RolloutRequest) -> Experience:
-        """A group of independent draws for each task."""
+        """Samples a group of independent chains for each task."""
         tasks, group = request.tasks, request.group
         batch = self.chain.sample(len(group), self.generator)
         outcome = self.reward(batch.extras["point"])

@@ -1,4 +1,4 @@
-"""Problems that nobody solves alone, and what helps: a lock, a dead end, a book of rules."""
+"""Problems that unaided policies hardly ever solve, and forms of help: a lock, a dead end, a book of rules."""
 
 from __future__ import annotations
 
@@ -20,8 +20,13 @@ from polopt.ops import NOTHING
 
 
 def lock(steps: int = 12, choices: int = 4, easy: int = 0) -> tuple[TokenTree, TabularPolicy]:
-    """A combination lock: of `choices` tokens one is right at each of `steps` steps, and the first wrong one ends the
-    answer. It pays 1 if it opens. easy: so many other prompts open after the first right step."""
+    """Returns a combination lock: at each of `steps` steps one of `choices` tokens is right, and the first wrong one
+    ends the answer.
+
+    The outcome is 1 if the lock opens.
+
+    easy: number of further prompts, which open after the first right step.
+    """
     code = torch.randint(choices, (steps,), generator=torch.Generator().manual_seed(0)).tolist()
     wrong = [(*code[:k], w) for k in range(steps) for w in range(choices) if w != code[k]]
     opened = lambda prompt, answer: float(len(answer) > 1 if prompt else list(answer) == code)  # noqa: E731
@@ -30,8 +35,10 @@ def lock(steps: int = 12, choices: int = 4, easy: int = 0) -> tuple[TokenTree, T
 
 
 def dead_end(wrong: float = 0.98, arms: int = 4) -> tuple[TokenTree, TabularPolicy]:
-    """Two tokens: the first takes a way, and behind way 1 one of `arms` arms pays 1. Behind way 0, which the policy
-    takes with probability `wrong`, none does."""
+    """Returns a problem of two tokens: the first chooses a branch, and in branch 1 one of `arms` arms has reward 1.
+
+    In branch 0, which the policy takes with probability `wrong`, no arm has a reward.
+    """
     answers = [(way, arm) for way in (0, 1) for arm in range(arms)]
     tree = TokenTree(arms, answers, lambda prompt, answer: float(answer == (1, arms - 1)))
     policy = TabularPolicy(tree)
@@ -41,21 +48,28 @@ def dead_end(wrong: float = 0.98, arms: int = 4) -> tuple[TokenTree, TabularPoli
 
 
 def rulebook(rules: int = 8, actions: int = 64, seed: int = 0) -> tuple[TokenTree, TabularPolicy, Tensor]:
-    """Which of `actions` is right for each of `rules` prompts is said in a book alone: [prompts] the actions."""
+    """Returns a bandit with one right action of `actions` for each of `rules` prompts, a policy, and the right actions
+    [prompts].
+
+    The right actions are random, so that they cannot be inferred from the prompts.
+    """
     right = torch.randint(actions, (rules,), generator=torch.Generator().manual_seed(seed))
     tree = TokenTree.bandit(torch.nn.functional.one_hot(right, actions).double().tolist())
     return tree, TabularPolicy(tree), right
 
 
 class Reading(nn.Module):
-    """The same table with the book open: the action that it names gains `pull` nats. right: [prompts] tokens."""
+    """A tabular policy with the rules in its prompt: the right action gains `pull` nats.
+
+    right: [prompts] the right tokens.
+    """
 
     def __init__(self, policy: TabularPolicy, right: Tensor, pull: float = 5.0) -> None:
         super().__init__()
         self.reader, self.right = HintedPolicy(policy, pull, "all"), right
 
     def evaluate(self, experience: Experience, needs: frozenset[str] = frozenset()) -> Evaluation:
-        """As `TabularPolicy.evaluate`."""
+        """Evaluates the rows as `TabularPolicy.evaluate` does, with the rules in the prompt."""
         tree = self.reader.policy.tree
         told = self.right[experience.extras["leaf"] // len(tree.answers)]
         hint = torch.where(experience.mask, told[:, None], -1)
@@ -65,7 +79,7 @@ class Reading(nn.Module):
 def course(
     algorithm: Algorithm, source: TreeSource, rate: float, most: int, goal: float = 2.0
 ) -> tuple[int, list[float]]:
-    """Rollouts that were sampled, and each prompt's value then: once the mean value is `goal`, or after `most`."""
+    """Returns the sampled rollouts and each prompt's value once the mean value is `goal`, or after `most` rollouts."""
     tree, policy = source.tree, source.policy
     for _ in learning(algorithm, source, policy, rate=rate):
         with torch.no_grad():
@@ -76,8 +90,11 @@ def course(
 
 
 def pooled(tree: TokenTree, old: TabularPolicy, begin: Sequence[int], share: float) -> tuple[Experience, Tensor]:
-    """Every answer twice, once from the policy and once from a probe whose answers all begin with these tokens and go
-    on as the policy does, with how often each of them comes if a share of the rows is the probe's. One prompt."""
+    """Returns every answer twice, once under the policy and once under a probe, and the probability of each row.
+
+    All answers of the probe begin with the tokens `begin` and continue as the policy does; a fraction `share` of the
+    rows is the probe's. The tree has one prompt.
+    """
     leaves = tree.leaves()
     with torch.no_grad():
         said = torch.where(leaves.mask, old.evaluate(leaves).logp, 0)

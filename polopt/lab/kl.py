@@ -1,4 +1,4 @@
-"""What the KL estimators estimate, by listing every action."""
+"""Bias of KL estimators and of their gradients, by enumeration of all actions."""
 
 from __future__ import annotations
 
@@ -15,8 +15,16 @@ from polopt.objectives import ReferenceKL, TokenRatio
 
 @dataclasses.dataclass(frozen=True)
 class KLRow:
-    """An estimator's expected value minus KL(policy || reference), and its expected gradient's relative distance
-    from that of KL(policy || reference), of KL(reference || policy), and from zero (in units of the first)."""
+    """Bias of one KL estimator's value and relative distances of its expected gradient from exact gradients.
+
+    estimator: the estimator.
+    ratio: whether an importance ratio weighs it.
+    on_policy: whether the samples are the policy's own.
+    value_bias: expected value minus KL(policy || reference).
+    to_reverse: distance from the gradient of KL(policy || reference), relative to its norm, as the next two are.
+    to_forward: distance from the gradient of KL(reference || policy).
+    to_zero: norm of the expected gradient.
+    """
 
     estimator: str
     ratio: bool
@@ -28,7 +36,7 @@ class KLRow:
 
 
 def three_actions() -> tuple[TokenTree, TabularPolicy, TabularPolicy, TabularPolicy]:
-    """A bandit with three arms; a policy, a reference, and another policy that sampled."""
+    """Returns a bandit with three arms, a policy, a reference, and a behaviour policy."""
     tree = TokenTree.bandit([0.0, 0.0, 0.0])
     odds = ([0.6, 0.3, 0.1], [0.2, 0.5, 0.3], [0.3, 0.3, 0.4])
     policies = [TabularPolicy(tree).set_probabilities(torch.tensor(p, dtype=torch.double)) for p in odds]
@@ -36,7 +44,8 @@ def three_actions() -> tuple[TokenTree, TabularPolicy, TabularPolicy, TabularPol
 
 
 def kl_table(tree: TokenTree, policy: TreePolicy, reference: TreePolicy, behaviour: TreePolicy) -> list[KLRow]:
-    """Every estimator, with and without the importance ratio, on the policy's samples and on `behaviour`'s.
+    """Returns a row for every estimator, with and without the importance ratio, on samples of the policy and of
+    `behaviour`.
 
     The tree's answers must be one token long.
     """
@@ -55,7 +64,7 @@ def kl_table(tree: TokenTree, policy: TreePolicy, reference: TreePolicy, behavio
                 part = ReferenceKL(value=kind, gradient=kind, ratio=ratio)
                 terms = torch.where(leaves.mask, part(leaves, policy.evaluate(leaves)), 0).sum(1)
                 slope = flat_gradient(odds @ terms, policy)
-                # Off-policy the value is weighed as the gradient is; the part reports it unweighed.
+                # Off-policy the value is weighed like the gradient; the part reports it unweighed.
                 rows.append(
                     KLRow(
                         estimator=kind,

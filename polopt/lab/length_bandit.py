@@ -1,4 +1,4 @@
-"""Questions whose answers may be short or long: how long an answer must be to be right differs from kind to kind."""
+"""A bandit over answer lengths: the length that an answer needs to be right differs between easy and hard questions."""
 
 from __future__ import annotations
 
@@ -17,20 +17,24 @@ from polopt.lab.tree import TokenTree
 from polopt.objectives import SequenceSum
 
 LENGTHS, EASY, HARD = 20, 7, 3
-APART = 0.3  # how much a difficulty's own logits count, beside those that all questions share
+APART = 0.3  # the weight of a difficulty's own logits, beside those that all questions share
 
 
 def success() -> Tensor:
-    """[questions, lengths] how likely an answer of each length is right: 0.97 from 3 tokens on for the easy questions,
-    0.95 sigmoid(length - 12) for the hard ones."""
+    """Returns the probability [questions, lengths] that an answer of each length is right.
+
+    It is 0.97 from 3 tokens on for the easy questions, 0.95 sigmoid(length - 12) for the hard ones.
+    """
     length = torch.arange(1, LENGTHS + 1, dtype=torch.double)
     easy, hard = 0.97 * (length >= 3).double(), 0.95 * torch.sigmoid(length - 12)
     return torch.stack([easy] * EASY + [hard] * HARD)
 
 
 class LengthPolicy(LinearPolicy):
-    """A softmax over lengths, whose logits are shared but for a small part of each difficulty. The first token picks
-    the length, the others follow with certainty."""
+    """A softmax over lengths, whose logits all questions share except for a small part of each difficulty.
+
+    The first token decides the length, the others follow with certainty.
+    """
 
     def evaluate(self, experience: Experience, needs: frozenset[str] = frozenset()) -> Evaluation:
         said = super().evaluate(experience, needs)
@@ -39,8 +43,11 @@ class LengthPolicy(LinearPolicy):
 
 
 def length_bandit() -> tuple[TokenTree, LengthPolicy]:
-    """Ten questions, seven of them easy, of kinds "easy" and "hard"; answers of 1 to 20 tokens, at first all as likely.
-    An answer is worth its chance of being right, so that `shapes.coin` pays 0 or 1."""
+    """Returns ten questions, seven of kind "easy", the others "hard", with answers of 1 to 20 tokens, and the uniform
+    policy.
+
+    An answer's outcome is its probability of being right, from which `shapes.coin` draws 0 or 1.
+    """
     answers = [(k, *[0] * k) for k in range(LENGTHS)]
     kinds = ["easy"] * EASY + ["hard"] * HARD
     tree = TokenTree(LENGTHS, answers, success(), EASY + HARD, kinds)
@@ -50,8 +57,12 @@ def length_bandit() -> tuple[TokenTree, LengthPolicy]:
 
 
 class Thrift(NamedTuple):
-    """How likely easy and hard questions are answered right, and with how many tokens, at the end; and the lowest that
-    the hard ones sank to on the way, looked at every 50 batches. Exact; means over seeds."""
+    """Exact success rates and expected lengths after training, mean over seeds.
+
+    easy, hard: probability of a right answer at the end.
+    easy_length, hard_length: expected tokens of an answer at the end.
+    hard_lowest: the lowest success rate on hard questions during training, of one value every 50 batches.
+    """
 
     easy: float
     hard: float
@@ -61,7 +72,8 @@ class Thrift(NamedTuple):
 
 
 def thrift(algorithm: Algorithm, *, steps: int = 1500, rate: float = 0.3, seeds: int = 4, groups: int = 8) -> Thrift:
-    """What the bandit's policy does after gradient descent on so many batches of `groups` questions."""
+    """Trains the bandit's policy by gradient descent on `steps` batches of `groups` questions, and returns its
+    measurements."""
     found = []
     for seed in range(seeds):
         tree, policy = length_bandit()
@@ -78,7 +90,8 @@ def thrift(algorithm: Algorithm, *, steps: int = 1500, rate: float = 0.3, seeds:
 
 
 def stable_for(algorithm: Algorithm, *, most: int, rate: float = 0.3, groups: int = 8, seed: int = 0) -> int:
-    """Batches, in fives, until hard questions are answered right half as often as at first; `most` if that is later."""
+    """Batches, in fives, until the success rate on hard questions has fallen below half of its initial value; at most
+    `most`."""
     tree, policy = length_bandit()
     start = rightness(tree, policy)[1].item()
     for batch, _ in enumerate(_learning(algorithm, tree, policy, rate, groups, seed), start=1):
@@ -88,7 +101,7 @@ def stable_for(algorithm: Algorithm, *, most: int, rate: float = 0.3, groups: in
 
 
 def rightness(tree: TokenTree, policy: LengthPolicy) -> Tensor:
-    """[2] how likely the easy and the hard questions are answered right."""
+    """Mean success rates [2] of the easy and the hard questions."""
     right = (tree.log_probabilities(policy).detach().exp() * tree.outcome).sum(1)
     return torch.stack([right[:EASY].mean(), right[EASY:].mean()])
 
@@ -96,6 +109,6 @@ def rightness(tree: TokenTree, policy: LengthPolicy) -> Tensor:
 def _learning(
     algorithm: Algorithm, tree: TokenTree, policy: LengthPolicy, rate: float, groups: int, seed: int
 ) -> Iterator[object]:
-    """Batches, answers of which weigh the same whatever their length, and are paid 0 or 1."""
+    """Yields batches in which every answer has the same weight whatever its length, with outcomes 0 or 1."""
     algorithm = algorithm.but(**{"objective.aggregate": SequenceSum(length=1)})
     return training(algorithm, tree, policy, rate=rate, rows=groups, seed=seed, draw=coin)

@@ -1,4 +1,4 @@
-"""Small problems with a horizon: every episode that a policy can log, how likely it is, and what another would earn."""
+"""Small finite-horizon problems for off-policy evaluation, with all episodes and exact values."""
 
 from __future__ import annotations
 
@@ -17,8 +17,13 @@ Numbers = NDArray[np.float64]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class EpisodicProblem:
-    """start: [S]. transitions: [S, A, S + 1], the last column ends the episode. reward: [S, A, S + 1]. An episode also
-    ends after `horizon` decisions."""
+    """A finite Markov decision process with a horizon.
+
+    start: [S].
+    transitions: [S, A, S + 1], the last column ends the episode.
+    reward: [S, A, S + 1].
+    horizon: an episode also ends after this many decisions.
+    """
 
     start: Numbers
     transitions: Numbers
@@ -26,7 +31,8 @@ class EpisodicProblem:
     horizon: int
 
     def values(self, policy: Numbers, gamma: float) -> tuple[Numbers, Numbers]:
-        """q [horizon, S, A] and v [horizon + 1, S] of each step under a policy [S, A], by going backwards."""
+        """Returns q [horizon, S, A] and v [horizon + 1, S] of each step under a policy [S, A], by backward
+        induction."""
         S, A = policy.shape
         q, v = np.zeros((self.horizon, S, A)), np.zeros((self.horizon + 1, S))
         for t in range(self.horizon - 1, -1, -1):
@@ -40,7 +46,7 @@ class EpisodicProblem:
         return float(self.start @ self.values(policy, gamma)[1][0])
 
     def all_episodes(self, behaviour: Numbers, target: Numbers) -> tuple[LoggedDecisions, Numbers]:
-        """Every episode of positive probability under `behaviour` [S, A], and that probability [B]."""
+        """Returns every episode of positive probability under `behaviour` [S, A], and that probability [B]."""
         ended: list[tuple[float, list[tuple[int, int, float]]]] = []
         going = [(float(p), s, list[tuple[int, int, float]]()) for s, p in enumerate(self.start) if p > 0]
         for _ in range(self.horizon):
@@ -58,13 +64,13 @@ class EpisodicProblem:
         return logged([path for _, path in ended], behaviour, target), np.array([p for p, _ in ended])
 
     def sample(self, behaviour: Numbers, target: Numbers, episodes: int, seed: int) -> LoggedDecisions:
-        """So many independent episodes of `behaviour`."""
+        """Samples `episodes` independent episodes of `behaviour`."""
         table, chance = self.all_episodes(behaviour, target)
         return table[np.random.default_rng(seed).choice(len(table), episodes, p=chance / chance.sum())]
 
 
 def logged(paths: list[list[tuple[int, int, float]]], behaviour: Numbers, target: Numbers) -> LoggedDecisions:
-    """Episodes as lists of (state, action, reward), under two policies [S, A]."""
+    """Returns episodes, given as lists of (state, action, reward), as a table under two policies [S, A]."""
     T = max(map(len, paths))
     cells = np.zeros((3, len(paths), T))
     for b, path in enumerate(paths):
@@ -76,18 +82,20 @@ def logged(paths: list[list[tuple[int, int, float]]], behaviour: Numbers, target
 
 
 def with_values(table: LoggedDecisions, q: Numbers, target: Numbers) -> LoggedDecisions:
-    """The table with q [T, S, A] of its decisions, and v = sum_a target(a | s) q(s, a), as columns."""
+    """Returns the table with q [T, S, A] of its decisions, and v = sum_a target(a | s) q(s, a), as columns."""
     assert table.state is not None
     steps = np.arange(table.state.shape[1])[None, :]
     return dataclasses.replace(table, q=q[steps, table.state, table.action], v=(target * q).sum(-1)[steps, table.state])
 
 
 def small_problem(seed: int = 0) -> tuple[EpisodicProblem, Numbers, Numbers]:
-    """Three states, two actions, at most three decisions; some ends come early. The problem, a behaviour policy and a
-    target policy [S, A]."""
+    """Returns a problem, a behaviour policy and a target policy [S, A].
+
+    The problem has three states, two actions and at most three decisions; some episodes end early.
+    """
     draw = np.random.default_rng(seed)
     transitions = draw.dirichlet(np.full(4, 0.7), (3, 2))
-    transitions[:, :, 2] = 0  # fewer episodes to look at
+    transitions[:, :, 2] = 0  # for fewer episodes
     transitions /= transitions.sum(-1, keepdims=True)
     problem = EpisodicProblem(draw.dirichlet(np.ones(3)), transitions, draw.normal(size=(3, 2, 4)), 3)
     behaviour, target = (draw.dirichlet(np.full(2, 2.0), 3) for _ in range(2))
@@ -101,8 +109,11 @@ def estimated(
     metric: OffPolicyEstimator,
     q: Numbers | None = None,
 ) -> tuple[float, float]:
-    """The exact mean and variance of an estimate from one episode, of an estimator that is a mean over episodes. q:
-    [T, S, A] the values that a model reads from the table."""
+    """Returns the exact mean and variance of an estimate from one episode, for an estimator that is a mean over
+    episodes.
+
+    q: [T, S, A] the values of the model that the estimator reads from the table.
+    """
     table, chance = problem.all_episodes(behaviour, target)
     terms = metric.terms(table if q is None else with_values(table, q, target)).influence()
     mean = float(chance @ terms)

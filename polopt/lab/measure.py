@@ -27,12 +27,15 @@ from polopt.teachers import TEACHER_FIELDS
 
 @dataclasses.dataclass(frozen=True)
 class BiasVariance:
-    """An algorithm's gradient against the exact one.
+    """An algorithm's gradient in comparison with the exact one.
 
-    mean: [P] average of -d loss, with standard error `error`. exact: [P] scale * exact gradient.
+    mean: [P] average of -d loss, with standard error `error`.
+    exact: [P] scale * exact gradient.
     variance: of one batch's gradient, summed over parameters, with standard error `variance_se`.
-    bias: |mean - exact|; `bias_se` is what that norm would be, root mean square, if only sampling error were
-    left (0 for an enumeration). cosine: between mean and exact. relative_bias: bias / |exact|.
+    bias: |mean - exact|; `bias_se` is the root mean square of that norm under sampling error alone (0 for an
+        enumeration).
+    cosine: between mean and exact.
+    relative_bias: bias / |exact|.
     max_z: largest |mean - exact| of any parameter in standard errors.
     """
 
@@ -50,13 +53,13 @@ class BiasVariance:
 
     @classmethod
     def of(cls, gradients: Tensor, exact: Tensor) -> BiasVariance:
-        """From [N, P] independent gradients."""
+        """Returns the comparison from [N, P] independent gradients."""
         n, mean = len(gradients), gradients.mean(0)
         squares = (gradients - mean).square()
         spread = squares.sum(1) * n / (n - 1)
         errors = (squares.sum(0) / (n - 1) / n).sqrt()
         off = (mean - exact).abs()
-        # A parameter that never moves has no error to divide by; its bias must be rounding alone.
+        # A parameter of constant gradient has no standard error; its bias must be rounding alone.
         z = torch.where(off > 1e-12, off / errors, 0)
         return cls(
             variance=spread.mean().item(),
@@ -81,10 +84,10 @@ def bias_variance(
     behaviour: TreePolicy | None = None,
     reference: TreePolicy | None = None,
 ) -> BiasVariance:
-    """-d loss over independent batches of `rows` prompts, compared with scale * the exact gradient.
+    """Compares -d loss over independent batches of `rows` prompts with scale * the exact gradient.
 
-    The algorithm samples by its own sampling part, from `behaviour` (None: the policy itself). Its state is
-    not touched. rows counts prompts, so a batch has rows * algorithm.sampling.group answers.
+    The algorithm samples by its own sampling part, from `behaviour` (None: the policy itself). Its state is not
+    changed. rows counts prompts, so a batch has rows * algorithm.sampling.group answers.
 
     Raises:
         UnprovidedError: the algorithm needs what the tree does not provide.
@@ -119,14 +122,16 @@ def expectation(
     behaviour: TreePolicy | None = None,
     reference: TreePolicy | None = None,
 ) -> BiasVariance:
-    """As `bias_variance` with one prompt a batch, without sampling: the sum over all answers^group groups.
+    """Compares the exact expectation of -d loss, for batches of one prompt, with scale * the exact gradient.
 
-    group: None takes the algorithm's. Moving state stands still. A group that the filters empty counts as a
-    gradient of 0, and refills deal the same group again.
+    The expectation is a sum over all answers^group groups, without sampling. State that moves is held fixed. A group
+    that the filters empty counts as a gradient of 0, and refills return the same group again.
+
+    group: None takes the algorithm's.
 
     Raises:
-        UnprovidedError: as `bias_variance`.
-        ValueError: too many groups; or the batch holds more than one group of answers, which is not listed.
+        UnprovidedError: as in `bias_variance`.
+        ValueError: too many groups; or the batch has rows beyond one group of answers, which are not enumerated.
     """
     if len(algorithm.sampling.mixers) or "texts" in algorithm.sampling.source_capabilities:
         raise ValueError("expectation: texts, and what joins rollouts, are drawn and not listed; use bias_variance")
@@ -179,7 +184,7 @@ def _compare(mean: Tensor, exact: Tensor) -> dict[str, Any]:
 
 
 class _Dealer(TreeSource):
-    """A source that deals the same stacked cards."""
+    """A source that returns the same given rows at every rollout."""
 
     dealt: Tensor
 
@@ -198,10 +203,10 @@ class _Dealer(TreeSource):
 
 
 class LeafGradient:
-    """Gradients of many batches for the price of one evaluation.
+    """Gradients of many batches at the cost of one evaluation.
 
-    A batch's rows are leaves, so the policy speaks once, of all leaves. Each batch differentiates its loss with
-    respect to what was said; `pull_back` carries all of them on to the parameters by the chain rule.
+    A batch's rows are leaves, so the policy evaluates all leaves once. Each batch differentiates its loss with respect
+    to the evaluation's outputs; `pull_back` maps all of these gradients to the parameters by the chain rule.
     """
 
     def __init__(self, algorithm: Algorithm, problem: TokenTree, policy: TreePolicy, support: Support) -> None:
@@ -214,7 +219,7 @@ class LeafGradient:
         self.size = sum(v.numel() for v in self.said.values())
 
     def __call__(self, experience: Experience) -> Tensor:
-        """[size] d loss / d what was said of each leaf."""
+        """Returns d loss / d outputs of all leaves, flat, [size]."""
         rows = experience.extras["leaf"]
         inputs = {n: v[rows].requires_grad_() for n, v in self.heard.items()}
         extras = {n.removeprefix("extras."): v for n, v in inputs.items() if n not in SAID}
@@ -228,7 +233,7 @@ class LeafGradient:
         return torch.cat(flat)
 
     def pull_back(self, slopes: Tensor, at_once: int = 256) -> Tensor:
-        """[N, size] -> [N, P]."""
+        """Maps gradients of the outputs [N, size] to gradients of the parameters [N, P]."""
         result = []
         for chunk in slopes.split(at_once):
             parts = chunk.split([v.numel() for v in self.said.values()], dim=1)
@@ -265,11 +270,13 @@ def train(
     watch: Callable[[], float] | None = None,
     **dealt: Any,
 ) -> list[float]:
-    """Plain gradient descent on `steps` batches of `rows` prompts, `epochs` steps on each. The policy changes, and so
-    does a reference that the algorithm lets follow it.
+    """Trains the policy in place by gradient descent on `steps` batches of `rows` prompts, `epochs` steps on each.
 
-    draw: what answers pay each time, as for `TreeSource`; dealt: its `demonstrations` and `texts`. teacher: made of
-    `algorithm.teacher` and this policy, if the algorithm has one. Returns what `watch` saw after every batch.
+    draw: the random outcomes of answers, as for `TreeSource`.
+    dealt: further arguments of `TreeSource`, such as `demonstrations` and `texts`.
+    teacher: made of `algorithm.teacher` and this policy, if the algorithm has one.
+
+    The algorithm may also move the reference. Returns the values of `watch` after every batch.
     """
     seen = []
     ways: dict[str, Any] = {"rows": rows, "epochs": epochs, "seed": seed, "reference": reference, "draw": draw}
@@ -296,7 +303,7 @@ def training(
     teacher: TreeTeacher | None = None,
     **dealt: Any,
 ) -> Iterator[tuple[Experience, TreeSource]]:
-    """As `train`, without end: each batch that was learned from, and the source that dealt it.
+    """Trains as `train` does, without end, and yields each batch that was learned from and its source.
 
     Raises:
         UnprovidedError: the algorithm needs what the tree does not provide.
@@ -331,8 +338,11 @@ def learning(
     previous: TreePolicy | None = None,
     teacher: TreeTeacher | None = None,
 ) -> Iterator[Experience]:
-    """As `training`, from any source that can `refresh` what it remembers of the policies. `previous` becomes the
-    policy as it was before each batch. Each step has the order of `stepping.take_step`, as in every other loop."""
+    """Trains as `training` does, from any source with a method `refresh` for changed policies, and yields each batch.
+
+    `previous` becomes the policy before each batch. Each step has the order of `stepping.take_step`, as in every other
+    loop.
+    """
     hooks = _Descent(algorithm, policy, rate, epochs, reference, previous, teacher)
     while True:
         source.refresh()
@@ -344,7 +354,7 @@ def learning(
 class _Descent(StepHooks):
     """Steps of plain gradient descent, each on a whole batch.
 
-    The batch brings what a tree can compute of it (`TreeSource`): only a teacher's signal is provided here.
+    The batch has all fields that a tree can compute (`TreeSource`): only a teacher's signal is added here.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Policies small enough to be exact: a table, and a transformer of a few hundred weights."""
+"""Policies small enough for exact computations: a table, and a transformer of a few hundred weights."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from polopt.layers import Layer, layer_of
 from polopt.policies.vocabulary import REDUCTIONS, likeliest_of, score_logits
 from polopt.support import Support
 
-ABSENT: Any = None  # a part that was not asked for is typed as if it were there, as in Evaluation
+ABSENT: Any = None  # an output that was not requested, typed as if present, as in Evaluation
 
 
 def shaped(logits: Tensor, support: Support, temperature: float | Tensor) -> Tensor:
-    """[..., V] logits -> logits over the support: divided by the temperature [...], -inf where it never samples."""
+    """Maps logits [..., V] to logits over the support: divided by the temperature [...], -inf outside of it."""
     logits = ops.heated(logits, temperature)
     if support.truncated:
         logits = logits.masked_fill(~ops.kept_choices(logits.detach(), support.top_k, support.top_p), -torch.inf)
@@ -27,7 +27,8 @@ def shaped(logits: Tensor, support: Support, temperature: float | Tensor) -> Ten
 
 
 def said_besides(law: Tensor, experience: Experience, needs: frozenset[str], top: int) -> dict[str, Tensor]:
-    """What `LanguagePolicy.evaluate` gives as `extras`, layers aside, from all log-probabilities [B, T, V]."""
+    """Returns the `extras` of `LanguagePolicy.evaluate`, except those of layers, from all log-probabilities [B, T,
+    V]."""
     names = {name for name in REDUCTIONS if f"extras.{name}" in needs}
     flat = law.flatten(0, 1)
     candidates = likeliest_of(flat, None, top) if top else None
@@ -44,11 +45,11 @@ def said_besides(law: Tensor, experience: Experience, needs: frozenset[str], top
 
 
 class TabularPolicy(nn.Module):
-    """Softmax over free logits at every (prompt, prefix) of a tree; any policy on the tree is one of these.
+    """A softmax over free logits at every (prompt, prefix) of a tree, which represents any policy on the tree.
 
-    spread: standard deviation of the initial logits, drawn with `seed`; 0 is the uniform policy.
-    critic: whether there is a table of values too, initially 0. tied: [nodes] which row of logits each node reads, so
-    that what is learned at one is known at others; None gives each its own.
+    spread: standard deviation of the initial logits, sampled with `seed`; 0 is the uniform policy.
+    critic: whether the policy has a table of values too, initially 0.
+    tied: [nodes] the row of logits of each node, so that nodes may share parameters; None gives each its own.
     """
 
     def __init__(
@@ -72,12 +73,13 @@ class TabularPolicy(nn.Module):
 
     @torch.no_grad()
     def set_probabilities(self, probabilities: Tensor) -> TabularPolicy:
-        """Play these: [rows of logits, V], or [V] for all. Tokens that lead nowhere do not count. Returns self."""
+        """Sets the policy's probabilities to these: [rows of logits, V], or [V] for all. Tokens outside the tree do not
+        count. Returns self."""
         self.logits.copy_(probabilities.log().expand_as(self.logits).clamp(min=-700))
         return self
 
     def evaluate(self, experience: Experience, needs: frozenset[str] = frozenset(), *, top: int = 0) -> Evaluation:
-        """What the table says of a batch of the tree's rows, known by `extras["leaf"]`."""
+        """Evaluates the table on a batch of the tree's rows, identified by `extras["leaf"]`."""
         node = at_node = self.tree.nodes[experience.extras["leaf"]]
         logits = self.logits if self.tied is None else self.logits[self.tied]
         logits = logits.masked_fill(~self.tree.choices, -torch.inf)
@@ -90,13 +92,13 @@ class TabularPolicy(nn.Module):
         at = node * table.shape[1] + experience.extras["tokens"]
         besides = top > 0 or any(name.startswith("extras.") for name in needs)
         return Evaluation(
-            # A forced index elsewhere could be a token without mass.
+            # Outside the mask the index could be a token without probability.
             logp=torch.where(experience.mask, table.flatten()[at], 0),
             support=experience.support,
             entropy=ops.entropy_of(table)[node] if "entropy" in needs else ABSENT,
             logits=logits[node] if "logits" in needs else ABSENT,
             value=self.values[at_node] if "value" in needs and self.values is not None else ABSENT,
-            # A law for each visit is large where the tree is.
+            # The log-probabilities of every visit are large for large trees.
             extras=said_besides(table[node], experience, needs, top) if besides else {},
         )
 
@@ -104,7 +106,7 @@ class TabularPolicy(nn.Module):
 class TinyTransformer(nn.Module):
     """A causal transformer in float64 over a tree's tokens: the token at t is predicted from those before it.
 
-    It knows nothing of which tokens lead on, so the tree must be full (`TokenTree.full`).
+    It does not mask tokens that lead nowhere in the tree, so the tree must be full (`TokenTree.full`).
     """
 
     def __init__(
@@ -127,11 +129,12 @@ class TinyTransformer(nn.Module):
         self.double()
 
     def evaluate(self, experience: Experience, needs: frozenset[str] = frozenset(), *, top: int = 0) -> Evaluation:
-        """What the transformer says of a batch with `extras["tokens"]`; position 0 must be a prompt. It has no final
-        normalisation, so that its last layer is the policy, `normed` or not.
+        """Evaluates the transformer on a batch with `extras["tokens"]`; position 0 must be a prompt.
+
+        The transformer has no final normalisation, so that its last layer is the policy, `normed` or not.
 
         Raises:
-            ValueError: a layer is asked for that is not there.
+            ValueError: `needs` names a layer that does not exist.
         """
         tokens = experience.extras["tokens"]
         T = tokens.shape[1] - 1
@@ -159,7 +162,7 @@ class TinyTransformer(nn.Module):
     def _inside(
         self, passed: list[Tensor], experience: Experience, needs: frozenset[str], temperature: float | Tensor
     ) -> dict[str, Tensor]:
-        """What is asked of the layers, from what each passes on."""
+        """Returns the requested outputs of inner layers, from each layer's hidden states."""
         found: dict[str, Tensor] = {}
         laws: dict[Layer, Tensor] = {}
         for name in needs:

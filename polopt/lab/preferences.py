@@ -1,4 +1,4 @@
-"""Pairs of answers whose preferences are known exactly."""
+"""Preference pairs whose probabilities are known exactly."""
 
 from __future__ import annotations
 
@@ -17,8 +17,12 @@ ANSWERS = [(0,), (1, 0), (1, 1, 0), (1, 1, 1), (2, 0), (2, 1)]
 
 
 def every_preference(worth: list[int]) -> tuple[TokenTree, TabularPolicy, Experience]:
-    """Six answers of one to three tokens, a reference policy, and the pairs of Bradley-Terry with rewards log worth,
-    listed: of two answers the one of worth a is preferred a times, the one of worth b is preferred b times."""
+    """Returns six answers of one to three tokens, a reference policy, and all pairs of a Bradley-Terry model with
+    rewards log worth.
+
+    The pairs are enumerated: of two answers the one of worth a is preferred a times, the one of worth b is preferred b
+    times.
+    """
     tree = TokenTree(3, ANSWERS, lambda _, answer: 0.0)
     reference = TabularPolicy(tree, spread=1.0, seed=3)
     pairs = [
@@ -30,7 +34,7 @@ def every_preference(worth: list[int]) -> tuple[TokenTree, TabularPolicy, Experi
 
 
 def paired(tree: TokenTree, reference: TabularPolicy, pairs: list[tuple[int, int]]) -> Experience:
-    """The batch of these pairs (preferred leaf, rejected leaf), as `sampling.PreferencePairs` gives it."""
+    """Returns the batch of these pairs (preferred leaf, rejected leaf), in the form of `sampling.PreferencePairs`."""
     rows = torch.tensor(pairs).flatten()
     batch = tree.leaves()[rows]
     return batch.replace(
@@ -42,7 +46,7 @@ def paired(tree: TokenTree, reference: TabularPolicy, pairs: list[tuple[int, int
 
 
 def descended(algorithm: Algorithm, batch: Experience, policy: TabularPolicy, rate: float, steps: int) -> None:
-    """Plain gradient steps on one batch, as judged by the algorithm."""
+    """Takes plain gradient steps on one batch with the algorithm's advantages."""
     batch = algorithm.compute_advantages(algorithm.sampling.mark(batch))
     for _ in range(steps):
         loss = algorithm.objective(batch, policy.evaluate(batch)).loss
@@ -57,9 +61,12 @@ def distance(tree: TokenTree, policy: TabularPolicy, wanted: Tensor) -> float:
 
 
 def length_and_reward(algorithm: Algorithm, prompts: int = 60, seed: int = 0, steps: int = 20) -> float:
-    """The correlation of an answer's length with its implicit reward, over the answers of all pairs, after learning.
-    Answers have 1 to 6 tokens of three, which are all as likely at first; the two of a prompt are drawn whatever their
-    length."""
+    """Returns the correlation of an answer's length with its implicit reward, over the answers of all pairs, after
+    training.
+
+    Answers have 1 to 6 tokens of three, with a uniform policy at first; the lengths of a prompt's two answers are
+    random.
+    """
     tree = TokenTree.full(3, 6, lambda prompt, answer: 0.0, stop=2, prompts=prompts)
     policy, lengths = TabularPolicy(tree), torch.tensor([len(answer) for answer in tree.answers])
     g = torch.Generator().manual_seed(seed)

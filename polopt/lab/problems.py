@@ -9,7 +9,7 @@ from polopt.lab.tree import TokenTree
 
 
 def lengths() -> tuple[TokenTree, TabularPolicy]:
-    """Answers of 1, 4 and 16 tokens: the first token picks the length, the last one can be right or wrong."""
+    """Returns answers of 1, 4 and 16 tokens: the first token decides the length, the last one can be right or wrong."""
     answers = [(0,), (1, 0, 0, 0), (1, 0, 0, 1), (2, *[0] * 15), (2, *[0] * 14, 1)]
     worth = {(0,): 0.3, answers[2]: 1.0, answers[4]: 1.0}
     tree = TokenTree(3, answers, lambda prompt, answer: worth.get(answer, 0.0))
@@ -17,27 +17,27 @@ def lengths() -> tuple[TokenTree, TabularPolicy]:
 
 
 def wrong_lengths() -> tuple[TokenTree, TabularPolicy]:
-    """One right answer of 2 tokens; wrong ones of 2 and of 16, equally likely and equally worthless."""
+    """Returns one right answer of 2 tokens, and wrong ones of 2 and of 16 tokens, all three equally likely."""
     answers = [(0, 0), (1, 0), (2, *[0] * 15)]
     tree = TokenTree(3, answers, lambda prompt, answer: float(answer[0] == 0))
     return tree, TabularPolicy(tree)
 
 
 def longer_is_better(prompts: int = 1) -> tuple[TokenTree, TabularPolicy]:
-    """Answers of 1, 2, 4, 8 and 16 tokens, worth 0.3, 0.4, ... 0.7: the first token picks the length."""
+    """Returns answers of 1, 2, 4, 8 and 16 tokens, worth 0.3, 0.4, ... 0.7: the first token decides the length."""
     answers = [(k, *[0] * (2**k - 1)) for k in range(5)]
     tree = TokenTree(5, answers, lambda prompt, answer: 0.3 + 0.1 * answer[0], prompts)
     return tree, TabularPolicy(tree)
 
 
 def many_right(right: int = 8, arms: int = 32) -> tuple[TokenTree, TabularPolicy]:
-    """A bandit on which the first `right` of `arms` arms pay 1, the others 0."""
+    """Returns a bandit on which the first `right` of `arms` arms have reward 1, the others 0."""
     tree = TokenTree.bandit([1.0] * right + [0.0] * (arms - right))
     return tree, TabularPolicy(tree, spread=0.5, seed=2, critic=True)
 
 
 def many_right_sequences(right: int = 8) -> tuple[TokenTree, TabularPolicy]:
-    """Four tokens of three, of which `right` sequences of the 81, scattered, pay 1."""
+    """Returns answers of four tokens out of three, of which `right` random sequences of the 81 have reward 1."""
     pays = set(torch.randperm(81, generator=torch.Generator().manual_seed(3))[:right].tolist())
     number = lambda answer: sum(token * 3**i for i, token in enumerate(reversed(answer)))  # noqa: E731
     tree = TokenTree.full(3, 4, lambda prompt, answer: float(number(answer) in pays))
@@ -45,20 +45,25 @@ def many_right_sequences(right: int = 8) -> tuple[TokenTree, TabularPolicy]:
 
 
 def digits(spread: float = 0.7) -> tuple[TokenTree, TabularPolicy]:
-    """Two prompts, one or two tokens of three, token 2 stops; right if the digits' sum plus the prompt divides by 3."""
+    """Returns two prompts with answers of one or two tokens of three; token 2 stops, and an answer is right if the sum
+    of its tokens plus the prompt's number is divisible by 3."""
     tree = TokenTree.full(3, 2, lambda prompt, answer: float((sum(answer) + prompt) % 3 == 0), stop=2, prompts=2)
     return tree, TabularPolicy(tree, spread=spread, seed=1, critic=True)
 
 
 def contexts(count: int, arms: int = 8) -> tuple[TokenTree, TabularPolicy]:
-    """A contextual bandit: in context c arm c modulo `arms` pays 1, the others 0; all are equally likely."""
+    """Returns a contextual bandit with a uniform policy: in context c arm c modulo `arms` has reward 1, the others
+    0."""
     tree = TokenTree.bandit(torch.eye(arms).repeat(-(-count // arms), 1)[:count].tolist())
     return tree, TabularPolicy(tree)
 
 
 def corridor(length: int = 60, door: int = 20, width: int = 5, leave: float = 0.04) -> tuple[TokenTree, TabularPolicy]:
-    """A walk of at most `length` steps. Token 0 walks on, token 1 leaves: it pays 1 at the `width` doors from step
-    `door` on, 0 elsewhere. The policy leaves with probability `leave` at every step, and has a critic that says 0."""
+    """Returns a walk of at most `length` steps: token 0 continues, token 1 leaves.
+
+    Leaving has reward 1 at the `width` doors from step `door` on, 0 elsewhere. The policy leaves with probability
+    `leave` at every step, and its critic returns 0.
+    """
     answers = [(*[0] * k, 1) for k in range(length)] + [(0,) * length]
     tree = TokenTree(2, answers, lambda prompt, a: float(a[-1] == 1 and door <= len(a) - 1 < door + width))
     policy = TabularPolicy(tree, critic=True)
@@ -66,7 +71,8 @@ def corridor(length: int = 60, door: int = 20, width: int = 5, leave: float = 0.
 
 
 def one_decisive(success: float = 0.05) -> tuple[TokenTree, TabularPolicy]:
-    """Four tokens of three: right if the second is token 2, of probability `success`; the others do not matter."""
+    """Returns answers of four tokens of three, right if the second is token 2, of probability `success`; the others do
+    not matter."""
     tree = TokenTree.full(3, 4, lambda prompt, answer: float(answer[1] == 2))
     policy = TabularPolicy(tree, spread=0.5, seed=2)
     with torch.no_grad():
@@ -77,7 +83,7 @@ def one_decisive(success: float = 0.05) -> tuple[TokenTree, TabularPolicy]:
 
 
 def modular_sums(seed: int, base: int = 5) -> tuple[TokenTree, TinyTransformer]:
-    """The sum of two digits modulo `base`, for a transformer of four layers that knows nothing yet."""
+    """Returns the sums of two digits modulo `base` as a tree, and an untrained transformer of four layers."""
     right = lambda prompt, answer: float(answer[0] == (prompt // base + prompt % base) % base)  # noqa: E731
     tree = TokenTree.full(base, 1, right, prompts=base**2)
     return tree, TinyTransformer(tree, width=16, layers=4, seed=seed)

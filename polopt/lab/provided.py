@@ -1,4 +1,4 @@
-"""What the lab's tree provides to an algorithm."""
+"""The capabilities of the lab's tree as a trainer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FIELDS = frozenset(
     | {"extras.tokens", "extras.answer", "extras.kind", "extras.index", "extras.leaf", "extras.paid"}
     | {"extras.given", "extras.hinted", "extras.greedy_reward", "extras.prompt_logp"}
 )
-# `TreeSource` has all of them, of a policy with a critic and of temperatures that follow no entropy.
+# `TreeSource` has all of them, for a policy with a critic and for temperatures that do not follow the entropy.
 TREE = Capabilities(
     name="the lab's tree",
     advantage_fields=_FIELDS,
@@ -38,12 +38,13 @@ TREE = Capabilities(
 
 
 def check_on_tree(algorithm: Algorithm, tree: TokenTree, *, teacher: bool = False, signals: Iterable[str] = ()) -> None:
-    """Refuses an algorithm that needs what the tree does not provide: `TREE`, and whatever else its leaves hold.
+    """Raises UnprovidedError if an algorithm needs a field that neither `TREE` nor the tree's leaves provide.
 
-    teacher: whether there is one. signals: names of those that are told.
+    teacher: whether there is one.
+    signals: names of the further signals of an answer.
 
     Raises:
-        UnprovidedError: naming the part, what it needs and the fix.
+        UnprovidedError: naming the part, the missing field and the fix.
     """
     told = {SIGNAL + name for name in signals} | {f"extras.{name}" for name in tree.leaves().extras}
     fields = TREE.advantage_fields | told

@@ -1,4 +1,4 @@
-"""Problems for claims about which rollouts to learn from, and how much was learnt from how many decisions."""
+"""Problems for claims about row selection, and about progress by the number of decisions in the update."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from polopt.lab.policy import TabularPolicy
 from polopt.lab.source import TreeSource
 from polopt.lab.tree import TokenTree, flat_gradient
 
-# Where a reward is to be trusted: where it is extreme, or where the truth is.
+# Where a reward has no noise: at its own extremes, or at those of the truth.
 Trusted = Literal["extreme reward", "extreme truth"]
 
 
 def two_keys(seed: int = 0) -> tuple[TokenTree, TabularPolicy]:
-    """8 prompts, answers of 3 tokens of 4: the first and the last must be the prompt's own, the middle is free."""
+    """Returns 8 prompts with answers of 3 tokens of 4: the first and the last must be the prompt's own, the middle is
+    free."""
     tree = TokenTree.full(4, 3, lambda p, a: float(a[0] == p % 4 and a[2] == (p // 4 + p) % 4), prompts=8)
     return tree, TabularPolicy(tree, spread=0.5, seed=seed)
 
@@ -28,7 +29,8 @@ def two_keys(seed: int = 0) -> tuple[TokenTree, TabularPolicy]:
 def learn(
     algorithm: Algorithm, tree: TokenTree, policy: TabularPolicy, *, prompts: int, batches: int, rate: float, seed: int
 ) -> list[tuple[int, float]]:
-    """(decisions learned from so far, value) after each of so many batches of gradient descent; the policy changes."""
+    """Returns (decisions learned from so far, value) after each of `batches` batches of gradient descent; the policy is
+    trained in place."""
     used, values = [], []
     for batch, _ in itertools.islice(
         training(algorithm.but(), tree, policy, rate=rate, rows=prompts, seed=seed), batches
@@ -39,7 +41,7 @@ def learn(
 
 
 def step_norm(algorithm: Algorithm, tree: TokenTree, policy: TabularPolicy, seed: int) -> float:
-    """Norm of the gradient of one batch in which every prompt is asked once."""
+    """Norm of the gradient of one batch with a group for every prompt."""
     rows = tree.prompts * group_of(algorithm)
     source = TreeSource(tree, policy, rows=rows, seed=seed, needs=algorithm.required_fields)
     algorithm = algorithm.but()
@@ -49,8 +51,11 @@ def step_norm(algorithm: Algorithm, tree: TokenTree, policy: TabularPolicy, seed
 
 
 def rewarded(prompts: int, answers: int, trusted: Trusted, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """[prompts, answers] a reward and the truth. One of them is uniform on [0, 1], and the other is that plus noise of
-    standard deviation 0.6 exp(-((u - 0.5) / 0.2)^2): none at the extremes of the first."""
+    """Samples a reward and the truth, each [prompts, answers].
+
+    One of them is uniform on [0, 1], and the other is that plus noise of standard deviation 0.6 exp(-((u -
+    0.5) / 0.2)^2), with almost none at the extremes of the first.
+    """
     generator = torch.Generator().manual_seed(seed)
     plain = torch.rand(prompts, answers, generator=generator, dtype=torch.double)
     noise = torch.randn(prompts, answers, generator=generator, dtype=torch.double)
@@ -59,7 +64,7 @@ def rewarded(prompts: int, answers: int, trusted: Trusted, seed: int = 0) -> tup
 
 
 def as_rows(reward: Tensor) -> Experience:
-    """Every answer as a row of one decision, numbered in `extras["row"]`, prompt by prompt."""
+    """Returns every answer as a row of one decision, numbered in `extras["row"]`, prompt by prompt."""
     count = reward.numel()
     return Experience(
         mask=torch.ones(count, 1, dtype=torch.bool),

@@ -18,8 +18,10 @@ from polopt.lab.tree import TokenTree, TreePolicy
 
 
 def norms_in_one_batch(algorithm: Algorithm, rates: list[float]) -> list[float]:
-    """|expected gradient| of each of several prompts that share every batch, right answers at these rates. Exact: the
-    numbers of right answers are independent binomial counts, all of them listed."""
+    """Returns |expected gradient| of each of several prompts of given success rates that share every batch.
+
+    The expectation is exact: the numbers of right answers are independent binomial counts, all of them enumerated.
+    """
     group = group_of(algorithm)
     tree = TokenTree.bandit([[1.0, 0.0]] * len(rates))
     odds = torch.tensor([[p, 1 - p] for p in rates], dtype=torch.double)
@@ -38,13 +40,16 @@ def norms_in_one_batch(algorithm: Algorithm, rates: list[float]) -> list[float]:
 
 
 def coin(batch: Experience, generator: torch.Generator) -> Tensor:
-    """Pay 1 or 0, with an answer's worth as the chance of 1."""
+    """Samples rewards 1 or 0, with an answer's outcome as the probability of 1."""
     return torch.bernoulli(batch.outcome, generator=generator)
 
 
 def two_routes(copies: int) -> tuple[TokenTree, TabularPolicy]:
-    """A direct answer worth 0.4, or a search with 16 outcomes of which one is worth 0.9; both routes equally likely, so
-    that a search is worth 0.056 at first. The copies are prompts that share nothing: runs side by side."""
+    """Returns a direct answer worth 0.4 and a search with 16 outcomes of which one is worth 0.9.
+
+    Both routes are equally likely at first, so that a search is worth 0.056. The copies are prompts without shared
+    parameters, as independent runs.
+    """
     answers = [(0,), *[(1, i) for i in range(16)]]
     worth = {(0,): 0.4, (1, 0): 0.9}
     tree = TokenTree(16, answers, lambda prompt, answer: worth.get(answer, 0.0), copies)
@@ -53,9 +58,11 @@ def two_routes(copies: int) -> tuple[TokenTree, TabularPolicy]:
 
 
 class LinearPolicy(nn.Module):
-    """A softmax over the arms of a contextual bandit, linear in features of the context that the contexts share.
+    """A softmax over the arms of a contextual bandit, linear in features of the context, with weights that contexts
+    share.
 
-    features: [contexts, D]. weights: [D, arms] at first.
+    features: [contexts, D].
+    weights: [D, arms] at first.
     """
 
     def __init__(self, tree: TokenTree, features: Tensor, weights: Tensor) -> None:
@@ -65,15 +72,18 @@ class LinearPolicy(nn.Module):
         self.weights = nn.Parameter(weights.clone())
 
     def evaluate(self, experience: Experience, needs: frozenset[str] = frozenset()) -> Evaluation:
-        """What it says of a batch of the tree's rows, known by `extras["leaf"]`; `reads` beyond logp are not met."""
+        """Evaluates the policy on a batch of the tree's rows, identified by `extras["leaf"]`; `needs` beyond logp are
+        ignored."""
         table = (self.get_buffer("features") @ self.weights).log_softmax(-1)
         prompt, arm = experience.extras["leaf"] // len(self.tree.answers), experience.extras["leaf"] % table.shape[1]
         return Evaluation(logp=torch.where(experience.mask, table[prompt, arm][:, None], 0), support=experience.support)
 
 
 def stuck(seed: int, contexts: int = 32, arms: int = 6) -> tuple[TokenTree, LinearPolicy]:
-    """A linear contextual bandit, and a policy that takes arm 0 with probability 0.98 in every context: right in about
-    one of `arms`, so that most groups are unanimous, and most of those wrong."""
+    """Returns a linear contextual bandit, and a policy that takes arm 0 with probability 0.98 in every context.
+
+    Arm 0 is right in about one of `arms` contexts, so that most groups are unanimous, and most of those wrong.
+    """
     generator = torch.Generator().manual_seed(seed)
     features = torch.randn(contexts, arms, generator=generator, dtype=torch.double)
     truth = torch.randn(arms, arms, generator=generator, dtype=torch.double)
@@ -86,7 +96,8 @@ def stuck(seed: int, contexts: int = 32, arms: int = 6) -> tuple[TokenTree, Line
 def steps_to(
     goal: float, algorithm: Algorithm, tree: TokenTree, policy: TreePolicy, *, rate: float, most: int, seed: int = 0
 ) -> int:
-    """Steps of gradient descent, each on all prompts, until the policy is worth `goal`; `most` if that is later."""
+    """Returns the steps of gradient descent, each on all prompts, until the policy's value is `goal`, at most
+    `most`."""
     algorithm = algorithm.but()
     for step in range(1, most + 1):
         train(algorithm, tree, policy, steps=1, rate=rate, rows=tree.prompts, seed=1000 * seed + step)
@@ -96,8 +107,11 @@ def steps_to(
 
 
 def noisy_labels(algorithm: Algorithm, start: float, flips: float, rate: float, seeds: int) -> float:
-    """True success after 100 steps on 20 prompts of 4 answers, mean of seeds: 10 easy ones, of success `start` at
-    first, whose labels are wrong with probability `flips`, and 10 of success 0.3 at first, with true labels."""
+    """True success after 100 steps on 20 prompts of 4 answers, mean of seeds.
+
+    Ten easy prompts, of success `start` at first, have labels that are wrong with probability `flips`; ten of success
+    0.3 at first have true labels.
+    """
 
     def draw(batch: Experience, generator: torch.Generator) -> Tensor:
         easy = batch.extras["leaf"] < 10 * 4
@@ -115,8 +129,10 @@ def noisy_labels(algorithm: Algorithm, start: float, flips: float, rate: float, 
 
 
 def windfall_bandit(algorithm: Algorithm, seed: int) -> tuple[float, float]:
-    """Success after 60 steps on 4 prompts of a plain kind, and on 4 of a kind in which any answer, right or wrong, is
-    paid 100 more with probability 0.15."""
+    """Returns the success after 60 steps on 4 plain prompts, and on 4 prompts with large random rewards.
+
+    In the latter any answer, right or wrong, has a reward 100 larger with probability 0.15.
+    """
 
     def draw(batch: Experience, generator: torch.Generator) -> Tensor:
         heavy = torch.tensor([kind == "windfall" for kind in batch.extras["kind"]])

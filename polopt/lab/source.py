@@ -1,4 +1,4 @@
-"""The tree as a place where experience comes from."""
+"""The tree as a source of experience."""
 
 from __future__ import annotations
 
@@ -22,28 +22,34 @@ from polopt.sampling.source_protocols import Said
 from polopt.support import PLAIN, Support
 
 Draw = Callable[[Experience, torch.Generator], Tensor]
-# What a sampler notes of each decision where temperatures follow the entropy.
+# Extras of each decision if temperatures follow the entropy.
 NOTED = ("temperature", "plain_entropy")
 
 
 class TreeSource:
-    """Deals answers of a tree, drawn with their exact probabilities, to an algorithm's sampling part.
+    """A source of a tree's answers, sampled with their exact probabilities.
 
-    rows: how many rows one optimiser batch has. policy: the learner, whose log-probabilities become
-    `old_logp`. behaviour: who samples, the learner itself if None. reference: fills `ref_logp`. needs: fields
-    that the algorithm reads (`algorithm.required_fields`): `entropy` is the sampler's, `value` the learner's critic's,
-    `prev_logp` that of `previous` (of the learner itself if None), `extras.greedy_reward` the outcome of the
-    sampler's likeliest tokens, `extras.prompt_logp` that of evenly likely prompts, -log(prompts) over their tokens,
-    `extras.old_<name>` what the learner says as `extras.<name>`. demonstrations: [prompts, answers] how often each
-    answer is demonstrated; None takes the best answers alike. texts: the same for what raw texts say, prompts in that
-    proportion too; None takes the demonstrations. draw: what a batch's answers pay this time, [B], from what they pay
-    on average, `outcome`, and the source's generator; None pays exactly that. signals: name -> [prompts, answers], what
-    else is told of an answer. hinted: who samples having read a hidden hint, by its text. variants: [prompts] which
-    prompt stands for each one with a visible hint behind it, by its text.
+    rows: rows of one optimiser batch.
+    policy: the learner, whose log-probabilities become `old_logp`.
+    behaviour: the sampling policy, the learner itself if None.
+    reference: fills `ref_logp`.
+    previous: fills `prev_logp`, the learner itself if None.
+    needs: fields that the algorithm reads (`algorithm.required_fields`): `entropy` is the sampler's, `value` the
+        learner's critic's, `prev_logp` that of `previous`, `extras.greedy_reward` the outcome of the sampler's
+        likeliest tokens, `extras.prompt_logp` that of uniform prompts, -log(prompts) over their tokens,
+        `extras.old_<name>` the learner's `extras.<name>`.
+    demonstrations: [prompts, answers] the frequency of each answer among the demonstrations; None takes the best
+        answers alike.
+    texts: [prompts, answers] the same for raw texts, with prompts in that proportion too; None takes the
+        demonstrations.
+    draw: samples a batch's outcomes [B] from their means, `outcome`, and the source's generator; None takes the means.
+    signals: name -> [prompts, answers], further signals of an answer.
+    hinted: the sampling policy with a hidden hint, by the hint's text.
+    variants: [prompts] the prompt that stands for each one with a visible hint appended, by the hint's text.
 
-    drawn, decided: how many rows, and how many decisions, it has sampled so far.
+    drawn, decided: rows and decisions that were sampled so far.
 
-    Prompts come in random order, all of them before any comes again.
+    Prompts come in random order, each once before any repeats.
 
     Raises:
         ValueError: `ref_logp` is needed and there is no reference; the sampler's answers leave the tree.
@@ -93,15 +99,15 @@ class TreeSource:
         return self.tree.prompts
 
     def refresh(self) -> None:
-        """The policies have changed: ask them again."""
+        """Discards the stored evaluations, since the policies have changed."""
         self._decks.clear()
 
     def deck(self, support: Support = PLAIN, hidden: str = "") -> tuple[Experience, Tensor]:
-        """Every leaf with everything that is known of it, and [prompts, answers] how often it is drawn, by a sampler
-        that has read this hint.
+        """Returns every leaf with all its fields, and the sampling probabilities [prompts, answers] with this hidden
+        hint.
 
         Raises:
-            ValueError: nobody reads that hint.
+            ValueError: no policy is given for that hint.
         """
         if (support, hidden) not in self._decks:
             with torch.no_grad():
@@ -139,7 +145,7 @@ class TreeSource:
         return deck, torch.where(leaves.mask, said.logp, 0).sum(1).exp().view(self.tree.prompts, -1)
 
     def _heated(self, support: Support) -> Experience:
-        """Every leaf, with the temperatures that the sampler has there if they follow its entropy."""
+        """Returns every leaf, with the sampler's temperatures if they follow its entropy."""
         leaves = self.tree.leaves(support)
         if support.by_entropy is None:
             return leaves
@@ -151,10 +157,10 @@ class TreeSource:
         return self.tree.outcome.gather(1, chosen.int().argmax(1, keepdim=True)).expand_as(chosen).flatten()
 
     def rollout(self, request: RolloutRequest) -> Experience:
-        """As `Source.rollout`: independent answers to each prompt, or their first tokens.
+        """Samples independent answers to each prompt, or their first tokens, as `Source.rollout` specifies.
 
         Raises:
-            ValueError: nobody reads the hint of a start, or no prompt stands for one with it.
+            ValueError: no policy is given for a start's hidden hint, or no prompt for a visible one.
         """
         tasks, copies, support = request.tasks, request.counts, request.support
         look, starts = request.lookahead, request.starts
@@ -195,7 +201,7 @@ class TreeSource:
         return deck[leaf].replace(group=torch.arange(len(tasks)).repeat_interleave(torch.tensor(copies)))
 
     def _start(self, task: int, count: int, start: Start, support: Support) -> Experience:
-        """So many answers to one task that begin so."""
+        """Samples `count` answers to one task that begin as `start` specifies."""
         if start.hint and not start.hidden:
             if start.hint not in self.variants:
                 raise ValueError(
@@ -217,11 +223,11 @@ class TreeSource:
         return first[torch.multinomial(likely, count, replacement=True, generator=self.generator)]
 
     def _solution(self, task: int) -> int:
-        """The answer that is demonstrated most often; of several the first."""
+        """Returns the answer that is demonstrated most often, the first of several."""
         return int(self.demonstrations[task].argmax())
 
     def prompts(self, tasks: Tensor) -> list[str]:
-        """Tokens as numbers between spaces, as `encode` reads them."""
+        """Returns the prompts' tokens as numbers between spaces, as `encode` reads them."""
         first = self.tree.leaves().extras["tokens"][tasks * len(self.tree.answers), : self.tree.start]
         return [" ".join(map(str, row)) for row in first.tolist()]
 
@@ -229,10 +235,10 @@ class TreeSource:
         return torch.tensor([len(self.tree.answers[self._solution(task)]) for task in tasks.tolist()])
 
     def encode(self, text: str) -> list[int]:
-        """Tokens as numbers between spaces.
+        """Returns the tokens of a text of numbers between spaces.
 
         Raises:
-            ValueError: a word that is no number.
+            ValueError: a word is not a number.
         """
         words = text.split()
         if not all(word.isdigit() for word in words):
@@ -244,8 +250,10 @@ class TreeSource:
         return self.policy.evaluate(experience, needs)
 
     def gradient_norms(self, experience: Experience, block: str | None = "") -> Tensor:
-        """As `GradientNormSource.gradient_norms`; a policy without names for its parameters has them all in every
-        block, and none has an input embedding: all stand for it.
+        """Returns gradient norms as `GradientNormSource.gradient_norms` specifies.
+
+        A policy without names for its parameters has them all in every block, and no policy has an input embedding: all
+        parameters stand for it.
 
         Raises:
             ValueError: no parameter has such a name.
@@ -269,10 +277,11 @@ class TreeSource:
         at: Tensor | None = None,
         forced_tokens: Sequence[Sequence[int]] | None = None,
     ) -> Experience:
-        """As `ContinuingSource.extend`: answers drawn with their exact probabilities, given how they begin.
+        """Continues rows as `ContinuingSource.extend` specifies, with exact conditional probabilities given their
+        beginning.
 
         Raises:
-            ValueError: a row has ended, or no answer begins like that and says what it should.
+            ValueError: a row has ended, or no answer of the tree begins like a row with its forced tokens.
         """
         deck = self.deck(experience.support)[0]
         leaf, columns, given = experience.extras["leaf"], torch.arange(deck.mask.shape[1]), experience.extras["given"]
@@ -285,7 +294,7 @@ class TreeSource:
         for row, (ids, place) in enumerate(zip(words, stands.tolist(), strict=True)):
             wanted[row, place : place + len(ids)] = torch.tensor(ids, dtype=torch.long)
             fixed[row, place : place + len(ids)] = True
-        # [rows, leaves] which leaves begin like the row, and how likely each is from there on.
+        # [rows, leaves] the leaves that begin like the row, and the probability of each from there on.
         alike = (~fixed[:, None] | (deck.mask & (tokens == wanted[:, None]))).all(2)
         alike &= (tokens[:, : self.tree.start] == wanted[:, None, : self.tree.start]).all(2)
         if not alike.any(1).all():
@@ -304,7 +313,8 @@ class TreeSource:
         return self._settled(self._until(batch, max_decisions, before), before)
 
     def _until(self, batch: Experience, window: int | None, before: Tensor | int = 0) -> Experience:
-        """The first `before` + `window` decisions of each row. One that has not ended was paid only on the way."""
+        """Returns the first `before` + `window` decisions of each row. An unfinished row keeps only rewards of its
+        decisions."""
         if window is None:
             return batch
         stands = self.tree.start + batch.extras["given"] + before
@@ -316,8 +326,11 @@ class TreeSource:
         return batch.replace(mask=mask, terminated=ended, reward=reward, outcome=outcome)
 
     def _settled(self, batch: Experience, before: Tensor, rows: int | None = None) -> Experience:
-        """Pay the rows that have ended, and note what the batch cost: `before` [B] decisions were there already, and
-        so many rows were drawn, None for all."""
+        """Samples the outcomes of rows that have ended, and counts the sampled rows and decisions.
+
+        before: [B] decisions of each row that are not counted, since they were sampled earlier.
+        rows: rows to count, None for all.
+        """
         self.drawn += len(batch) if rows is None else rows
         self.decided += int((batch.lengths - before).sum())
         if self.draw is not None:
@@ -327,12 +340,12 @@ class TreeSource:
         return batch.replace(extras={"paid": paid})
 
     def demonstrate(self, rows: int) -> Experience:
-        """Demonstrated answers to the next `rows` prompts, with outcome 1."""
+        """Returns demonstrated answers to the next `rows` prompts, with outcome 1."""
         return self._shown(self.demonstrations, self.take(rows))
 
     def pairs(self, rows: int) -> Experience:
-        """Two answers that the sampler draws to each of the next rows / 2 prompts. Preferences follow Bradley-Terry
-        with the outcomes for rewards."""
+        """Samples two answers to each of the next rows / 2 prompts, with Bradley-Terry preferences of the outcomes as
+        rewards."""
         drawn = self.rollout(RolloutRequest(self.take(rows // 2), 2, PLAIN))
         one, other = drawn.outcome.view(-1, 2).T
         order = torch.arange(len(drawn)).view(-1, 2)
@@ -343,13 +356,13 @@ class TreeSource:
         return batch.replace(extras={"paid": ops.per_decision_reward(outcome, batch.mask)})
 
     def demonstrate_groups(self, experience: Experience) -> Experience:
-        """A demonstrated answer to each group's prompt, with outcome 1."""
+        """Returns a demonstrated answer to each group's prompt, with outcome 1."""
         first = ops.group_first(experience.group)
         asked = experience.extras["leaf"][first] // len(self.tree.answers)
         return self._shown(self.demonstrations, asked).replace(group=experience.group[first])
 
     def texts(self, rows: int, length: int) -> Experience:
-        """Texts, drawn independently, each an answer to a prompt. They are short, so `length` cuts nothing."""
+        """Samples independent texts, each an answer to a prompt. They are short, so `length` cuts nothing."""
         drawn = torch.multinomial(self.written.flatten(), rows, replacement=True, generator=self.generator)
         return self._paid(self.deck()[0][drawn].replace(group=torch.arange(rows)))
 
@@ -360,8 +373,8 @@ class TreeSource:
         return shown.replace(outcome=torch.ones_like(shown.outcome))
 
     def restore_rows(self, experience: Experience) -> Experience:
-        """As `RestoringSource.restore_rows`: whoever sampled the rows, the learner, the reference and the critic judge
-        them now."""
+        """Returns rows as `RestoringSource.restore_rows` specifies, with evaluations by the current learner, reference
+        and critic."""
         now = self.deck(experience.support)[0][experience.extras["leaf"]]
         paid = {name: getattr(experience, name) for name in ("mask", "outcome", "reward", "terminated")}
         extras = {name: experience.extras[name] for name in ("index", "paid", "given", "hinted")}
@@ -371,17 +384,17 @@ class TreeSource:
         return [str(task) for task in tasks.tolist()]
 
     def answers(self, experience: Experience) -> list[list[str]]:
-        """As numbers between spaces."""
+        """Returns each row's answer as numbers between spaces."""
         texts = [" ".join(map(str, answer)) for answer in self.tree.answers]
         return [[texts[leaf % len(texts)]] for leaf in experience.extras["leaf"].tolist()]
 
     def import_answers(
         self, tasks: Tensor, answers: Sequence[Sequence[Sequence[Said]]], support: Support
     ) -> Experience:
-        """As `ImportingSource.import_answers`; it counts as nothing drawn.
+        """Returns rows as `ImportingSource.import_answers` specifies; they do not count as sampled.
 
         Raises:
-            ValueError: an answer that the tree has not.
+            ValueError: an answer is not in the tree.
         """
         number = {answer: i for i, answer in enumerate(self.tree.answers)}
         leaves, group = [], []
@@ -410,7 +423,8 @@ class TreeSource:
 
 
 def _as_sampled(batch: Experience, record: Experience, at: Tensor) -> Experience:
-    """The batch with what the sampler said of the decisions `at` [B, T] when it took them, and the record's groups."""
+    """Returns the batch with the record's groups, and with the sampler's original values at the decisions `at` [B,
+    T]."""
 
     def pick(now: Tensor, then: Tensor) -> Tensor:
         return torch.where(at, then, now)

@@ -1,4 +1,4 @@
-"""A tree read token by token, as a sampler reads a language model."""
+"""Token-by-token sampling on a tree, with the interface for language models."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from polopt.lab.tree import TokenTree, TreePolicy
 
 
 class TreeSteps:
-    """`policies.sampler_steps.Steps` on a tree: exact next-token logits of a policy at every prefix.
+    """Exact next-token logits of a policy at every prefix of a tree, as `policies.sampler_steps.Steps`.
 
-    A context is a prompt, in tokens. `ended` tells whether an answer ends with a token.
+    A context is a prompt, in tokens. `ended` returns whether an answer ends with a token.
     """
 
     def __init__(self, tree: TokenTree, policy: TreePolicy) -> None:
@@ -22,7 +22,7 @@ class TreeSteps:
         with torch.no_grad():
             self.logits = policy.evaluate(leaves, frozenset({"logits"})).logits
         mask, tokens = leaves.mask, leaves.extras["tokens"]
-        # At each node, a leaf and column that stand for it; behind each choice the next node, -1 where answers end.
+        # For each node, a leaf and column that represent it; after each choice the next node, -1 if the answer ends.
         nodes = len(tree.choices)
         row, column = mask.nonzero(as_tuple=True)
         at = tree.nodes[row, column]

@@ -1,4 +1,4 @@
-"""A teacher on a tree: the policy's average, shown a right answer."""
+"""Teachers on a tree: an average of the policy, conditioned on a right answer."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ from polopt.teachers import SelfTeacher, filled, without_teacher
 
 
 class HintedPolicy(nn.Module):
-    """A table that is shown an answer: q(a | s, hint) = softmax(z_a + pull 1[a = hint_t]), with z its logits and
-    hint_t the answer's token at the same place, `extras["hint"]` [B, T], -1 for none.
+    """A tabular policy conditioned on a hint: q(a | s, hint) = softmax(z_a + pull 1[a = hint_t]).
 
-    sees: "all" tokens of the hint are copied, whether or not they matter; "decisive" ones alone, those at which the
-    choices differ in what they are worth to somebody who goes on at random: a reader that understands the answer.
+    z are the policy's logits and hint_t is the hint's token at the same place, `extras["hint"]` [B, T], -1 for none.
+
+    pull: nats that the hint's token gains.
+    sees: "all" tokens of the hint have an effect, whether or not they matter; "decisive" ones alone, at nodes where the
+        choices differ in value under the uniform policy, as for a reader that understands the answer.
     """
 
     def __init__(self, policy: TabularPolicy, pull: float, sees: Literal["all", "decisive"]) -> None:
@@ -32,7 +34,8 @@ class HintedPolicy(nn.Module):
         self.copies = torch.ones(len(values), dtype=torch.bool) if sees == "all" else values.amax(1) - worst > 1e-12
 
     def evaluate(self, experience: Experience, needs: frozenset[str] = frozenset(), *, top: int = 0) -> Evaluation:
-        """As `TabularPolicy.evaluate`, having seen the hint; a token that leads nowhere stays impossible."""
+        """Evaluates the rows as `TabularPolicy.evaluate` does, with the hint; a token outside the tree stays
+        impossible."""
         logits = self.policy.evaluate(experience, frozenset({"logits"})).logits
         hint, node = experience.extras["hint"], self.policy.tree.nodes[experience.extras["leaf"]]
         shown = (hint >= 0) & self.copies[node] & experience.mask
@@ -48,7 +51,7 @@ class HintedPolicy(nn.Module):
 
 
 class TreeTeacher:
-    """What an algorithm's `teacher` says, on a tree: an average of the policy that reads hints as `HintedPolicy` does.
+    """The teacher of an algorithm on a tree: an average of the policy, conditioned on hints as `HintedPolicy` is.
 
     The numbers in a hint's text are the tokens of the answer that it shows.
     """
@@ -62,7 +65,7 @@ class TreeTeacher:
 
     @torch.no_grad()
     def teach(self, experience: Experience, names: frozenset[str]) -> Experience:
-        """Fill in those of `teachers.TEACHER_FIELDS` that are among `names`."""
+        """Returns the batch with those of `teachers.TEACHER_FIELDS` that are among `names`."""
         hints = self.spec(experience)
         rows = torch.tensor([row for row, hint in enumerate(hints) if hint is not None], dtype=torch.long)
         if not len(rows):
@@ -81,5 +84,5 @@ class TreeTeacher:
         return torch.tensor(row + [-1] * (width - len(row)))
 
     def follow(self) -> None:
-        """The policy has learned from one more batch."""
+        """Updates the average after the policy has learned from a batch."""
         self.average.follow()

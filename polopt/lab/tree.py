@@ -1,4 +1,4 @@
-"""A finite tree of token sequences: every answer can be listed, so every expectation is a sum."""
+"""A finite tree of token sequences: all answers are enumerated, so every expectation is a sum."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Answer = tuple[int, ...]
 
 
 class TreePolicy(Protocol):
-    """What the lab asks of a policy: its log-probabilities, with gradient, and its parameters."""
+    """The interface of a policy in the lab: log-probabilities, with gradient, and parameters."""
 
     def evaluate(self, experience: Experience, needs: frozenset[str] = ...) -> Evaluation: ...
 
@@ -28,12 +28,13 @@ class TreePolicy(Protocol):
 
 
 class TokenTree:
-    """All answers to a few prompts, what each is worth, and exact expectations under any policy.
+    """All answers to a few prompts, their outcomes, and exact expectations under any policy.
 
-    vocabulary: number of tokens V, 0 to V - 1. answers: the leaves, the same for every prompt; none may begin
-    another. reward: `reward(prompt, answer)` gives an outcome, or one reward for each decision; or a table
-    [prompts, answers]. prompts: how many; a prompt is written in tokens, as a number in base V. kinds: what kind of
-    task each prompt is; None makes them all alike.
+    vocabulary: number of tokens V, 0 to V - 1.
+    answers: the leaves, the same for every prompt; none may begin another.
+    reward: `reward(prompt, answer)` returns an outcome, or one reward for each decision; or a table [prompts, answers].
+    prompts: number of prompts; a prompt is written in tokens, as a number in base V.
+    kinds: each prompt's kind of task; None makes them all alike.
 
     Raises:
         ValueError: a token outside the vocabulary, an answer that begins another, a table of the wrong shape, more or
@@ -91,7 +92,7 @@ class TokenTree:
         stop: int | None = None,
         prompts: int = 1,
     ) -> TokenTree:
-        """Every sequence that ends at its first `stop` token, or after `horizon` tokens."""
+        """Returns the tree of every sequence that ends at its first `stop` token, or after `horizon` tokens."""
         answers = [
             a[: a.index(stop) + 1] if stop in a else a for a in itertools.product(range(vocabulary), repeat=horizon)
         ]
@@ -101,14 +102,15 @@ class TokenTree:
     def bandit(
         cls, means: Sequence[float] | Sequence[Sequence[float]], kinds: Sequence[str] | None = None
     ) -> TokenTree:
-        """One decision: arms worth `means`, or, for a contextual bandit, a row of arms for each context."""
+        """Returns a tree of one decision: arms of reward `means`, or, for a contextual bandit, a row of arms for each
+        context."""
         table = torch.as_tensor(means, dtype=torch.float64)
         table = table[None] if table.ndim == 1 else table
         contexts, arms = table.shape
         return cls(arms, [(a,) for a in range(arms)], table, contexts, kinds)
 
     def paying(self, outcome: Tensor) -> TokenTree:
-        """The same answers with other outcomes, [prompts, answers]."""
+        """Returns the tree with other outcomes, [prompts, answers]."""
         tree = copy.copy(self)
         tree.outcome, tree.rewards = outcome.double(), None
         paid = tree.outcome.flatten()
@@ -145,16 +147,16 @@ class TokenTree:
         )
 
     def leaves(self, support: Support = PLAIN) -> Experience:
-        """Every answer to every prompt, once, prompt by prompt: [prompts * answers, T].
+        """Returns every answer to every prompt, once, prompt by prompt: [prompts * answers, T].
 
-        `extras["tokens"][b, t]` is the decision at t, after the prompt's tokens; `extras["leaf"]` numbers the
-        rows. A leaf is the end of the problem: every row is terminated, whatever its last token. It is one turn.
+        `extras["tokens"][b, t]` is the decision at t, after the prompt's tokens; `extras["leaf"]` numbers the rows.
+        Every row is terminated, whatever its last token, and consists of one turn.
         """
         return self._leaves.replace(support=support)
 
     @functools.cached_property
     def nodes(self) -> Tensor:
-        """[rows of `leaves`, T] the number of the (prompt, prefix) at which each decision is made; 0 elsewhere."""
+        """Number of the (prompt, prefix) at which each decision is made, [rows of `leaves`, T]; 0 outside the mask."""
         leaves, number = self._leaves, dict[Answer, int]()
         nodes = list[list[int]]()
         for tokens, length in zip(leaves.extras["tokens"].tolist(), leaves.lengths.tolist(), strict=True):
@@ -165,14 +167,14 @@ class TokenTree:
 
     @functools.cached_property
     def choices(self) -> Tensor:
-        """[nodes, V] bool: which tokens lead on to some answer."""
+        """Mask of the tokens that lead to some answer, [nodes, V]."""
         mask = self._leaves.mask
         choices = torch.zeros(int(self.nodes.max()) + 1, self.vocabulary, dtype=torch.bool)
         choices[self.nodes[mask], self._leaves.extras["tokens"][mask]] = True
         return choices
 
     def log_probabilities(self, policy: TreePolicy, support: Support = PLAIN) -> Tensor:
-        """[prompts, answers] log-probability of each answer, with gradient.
+        """Log-probability of each answer, [prompts, answers], with gradient.
 
         Raises:
             ValueError: the policy gives mass to answers outside the tree, so expectations would be wrong.
@@ -205,16 +207,16 @@ class TokenTree:
         return torch.where(p > 0, p * (logp - base), 0).sum(1).mean()
 
     def uniform_values(self) -> Tensor:
-        """[nodes, V] what each choice at each node is worth if all that follow are made uniformly at random:
+        """Action values [nodes, V] of the uniform policy over the tree's choices:
 
             Q(s, a) = r + mean over the choices at the next node of Q(s_next, .),
 
-        exact, -inf where a token leads nowhere. With rewards that are never negative, Q(s, a) > 0 if and only if
-        something rewarded lies below, so that the greedy choices lead there. Source: ROVER, arXiv:2509.24981.
+        exact, and -inf for tokens that lead nowhere. With rewards that are never negative, Q(s, a) > 0 if and only if
+        some answer below has a positive reward, so that greedy choices reach one. Source: ROVER, arXiv:2509.24981.
         """
         leaves, mask = self._leaves, self._leaves.mask
         share = torch.where(mask, -self.choices.sum(1).double().log()[self.nodes], 0)
-        # Of all answers below a choice, how likely this one is to follow.
+        # Probability of this answer among all answers below a choice.
         after = (share.flip(1).cumsum(1).flip(1) - share).exp()
         worth = torch.zeros(self.choices.shape, dtype=torch.double)
         at = (self.nodes[mask], leaves.extras["tokens"][mask])
@@ -223,13 +225,13 @@ class TokenTree:
 
     @property
     def _to_go(self) -> Tensor:
-        """[rows of `leaves`, T] reward still to come at each decision."""
+        """Return from each decision on, [rows of `leaves`, T]."""
         if self.rewards is not None:
             return self.rewards.flip(1).cumsum(1).flip(1)
         return self.outcome.flatten()[:, None].expand(self._leaves.mask.shape)
 
     def state_values(self, policy: TreePolicy, support: Support = PLAIN) -> Tensor:
-        """[rows of `leaves`, T] expected reward still to come before each decision: the perfect critic."""
+        """Expected return from each decision on, [rows of `leaves`, T]: the exact critic."""
         with torch.no_grad():
             p = self.log_probabilities(policy, support).exp().flatten()[:, None].expand(self.nodes.shape)
         mask, to_go = self._leaves.mask, self._to_go
@@ -240,7 +242,7 @@ class TokenTree:
 
 
 def flat_gradient(scalar: Tensor, policy: TreePolicy) -> Tensor:
-    """d scalar / d parameters, flat."""
+    """Gradient of a scalar with respect to the policy's parameters, flat."""
     parameters = list(policy.parameters())
     slopes = torch.autograd.grad(scalar, parameters, allow_unused=True)
     return torch.cat(

@@ -13,7 +13,7 @@ from polopt.sampling.parts import RolloutRequest
 
 
 class StatePolicy(nn.Module):
-    """Softmax over free logits [S, A] in every state, and a table of values for a critic, initially 0."""
+    """A softmax over free logits [S, A] in every state, with a table of values as critic, initially 0."""
 
     def __init__(self, logits: Tensor) -> None:
         super().__init__()
@@ -25,7 +25,7 @@ class StatePolicy(nn.Module):
         return self.logits.softmax(-1)
 
     def evaluate(self, experience: Experience, needs: frozenset[str] = frozenset()) -> Evaluation:
-        """What the table says of a batch with `extras["state"]` and `extras["action"]`, [B, T] numbers."""
+        """Evaluates the table on a batch with `extras["state"]` and `extras["action"]`, [B, T] numbers."""
         state, action = experience.extras["state"], experience.extras["action"]
         law = self.logits.log_softmax(-1)
         return Evaluation(
@@ -37,12 +37,16 @@ class StatePolicy(nn.Module):
 
 
 class WalkSource:
-    """Episodes that stop with probability 1 - mdp.discount after each step, so that what is visited is spread as the
-    discounted occupancy, and sums need no discount; or after `horizon` steps.
+    """A source of episodes that stop with probability 1 - mdp.discount after each step, or after `horizon` steps.
 
-    reward [S, A]. base: [S, A] odds of a reference, of which a fresh episode stands beside each row
-    (`extras["base_features"]`, `base_mask`). aux: [S, A] a designer's hint. A decision's features are one-hot: its
-    state and action. rows: of one optimiser batch.
+    The visits are therefore distributed as the discounted occupancy, and sums need no discount. A decision's features
+    are one-hot: its state and action.
+
+    reward: [S, A].
+    base: [S, A] probabilities of a reference, of which each row has a new episode (`extras["base_features"]`,
+        `base_mask`).
+    aux: [S, A] an auxiliary signal of a designer, in `extras["aux"]`.
+    rows: rows of one optimiser batch.
     """
 
     size = 1
@@ -64,10 +68,10 @@ class WalkSource:
         self.generator = torch.Generator().manual_seed(seed)
 
     def refresh(self) -> None:
-        """Nothing is remembered of the policy."""
+        """Does nothing, since the source stores nothing of the policy."""
 
     def take(self, count: int) -> Tensor:
-        """There is one start, number 0."""
+        """Returns zeros [count], the number of the only start."""
         return torch.zeros(count, dtype=torch.long)
 
     def _draw(self, odds: Tensor) -> Tensor:
@@ -75,7 +79,7 @@ class WalkSource:
 
     @torch.no_grad()
     def walk(self, odds: Tensor, rows: int) -> tuple[Tensor, Tensor, Tensor]:
-        """States, actions and mask, [rows, horizon], of episodes under a policy [S, A]."""
+        """Samples states, actions and mask, [rows, horizon], of episodes under a policy [S, A]."""
         state, alive = self._draw(self.mdp.start.expand(rows, -1)), torch.ones(rows, dtype=torch.bool)
         visited = []
         for _ in range(self.horizon):
@@ -91,7 +95,7 @@ class WalkSource:
         return nn.functional.one_hot(states * self.reward.shape[1] + actions, pairs).to(self.reward.dtype)
 
     def rollout(self, request: RolloutRequest) -> Experience:
-        """As `Source.rollout`: a group of episodes for each task."""
+        """Samples a group of episodes for each task, as `Source.rollout` specifies."""
         tasks, group = request.tasks, request.group
         states, actions, mask = self.walk(self.policy.odds.detach(), len(group))
         paid = torch.where(mask, self.reward[states, actions], 0)

@@ -1,4 +1,4 @@
-"""Which rollouts to buy, and which to keep."""
+"""Sampling: selects tasks, allocates rollouts to them and filters the rollouts of a batch."""
 
 from polopt.backends.pool import FolderPool, LocalPool, Pool, PublishedGroup
 from polopt.sampling.allocation import allocate, allocate_exactly, apportioned, knapsack, knapsack_value, neyman

@@ -1,4 +1,4 @@
-"""How many rollouts each task gets, as functions of numbers alone."""
+"""Computes how many rollouts each task gets, as functions of numbers alone."""
 
 from __future__ import annotations
 
@@ -11,20 +11,22 @@ from torch import Tensor
 
 
 def knapsack_value(n: Float[Tensor, "*N"] | Int[Tensor, "*N"], p: Float[Tensor, "*N"]) -> Float[Tensor, "*N"]:
-    """What n >= 1 rollouts of a task of success p are worth:
+    """Returns the value of n >= 1 rollouts of a task with success rate p:
 
         V(n, p) = (1 - p^n - (1 - p)^n) p (1 - p)^2
 
-    The chance that right and wrong answers are among them, times how much one step on them lifts p, to first order.
-    Concave in n: the next rollout is worth (p^n (1 - p) + (1 - p)^n p) p (1 - p)^2. Source: arXiv:2509.25849.
+    V is the probability that the rollouts hold both right and wrong answers, times the first-order gain in p of one
+    step on them. V is concave in n: the next rollout adds (p^n (1 - p) + (1 - p)^n p) p (1 - p)^2. Source:
+    arXiv:2509.25849.
     """
     return (1 - p**n - (1 - p) ** n) * p * (1 - p) ** 2
 
 
 def allocate(p: Float[Tensor, "M"], total: int, low: int = 2, up: int = 128) -> Int[Tensor, "M"]:
-    """Counts n, low <= n_i <= up and sum n_i = total, of the largest sum of V(n_i, p_i).
+    """Returns counts with low <= n_i <= up and sum n_i = total that maximise the sum of V(n_i, p_i).
 
-    V is concave, so the next rollout goes to whomever it helps most: exact, in O(total log M). Level tasks share.
+    V is concave, so giving each next rollout to the task of the largest gain is exact, in O(total log M). Tasks of
+    equal gains get rollouts in turn.
 
     Raises:
         ValueError: no such counts exist.
@@ -34,7 +36,7 @@ def allocate(p: Float[Tensor, "M"], total: int, low: int = 2, up: int = 128) -> 
         return torch.zeros(0, dtype=torch.int64)
     gains = _gains(p, low, up)
     counts = [low] * len(p)
-    # Of level gains the task with fewer rollouts comes first.
+    # Among equal gains the task with fewer rollouts comes first.
     heap = [(-gains[i][0], low, i) for i in range(len(p)) if up > low]
     heapq.heapify(heap)
     for _ in range(total - low * len(p)):
@@ -48,15 +50,15 @@ def allocate(p: Float[Tensor, "M"], total: int, low: int = 2, up: int = 128) -> 
 
 
 def _gains(p: Tensor, low: int, up: int) -> list[list[float]]:
-    """[M][up - low] what one more rollout is worth to who has low, low + 1, ..., up - 1."""
+    """Returns, as [M][up - low], the value of one more rollout for a task that has low, low + 1, ..., up - 1."""
     n, q = torch.arange(low, max(up, low + 1), dtype=torch.float64), p.double()[:, None]
     return ((q**n * (1 - q) + (1 - q) ** n * q) * q * (1 - q) ** 2).tolist()
 
 
 def allocate_exactly(p: Float[Tensor, "M"], total: int, low: int = 2, up: int = 128) -> Int[Tensor, "M"]:
-    """As `allocate`, by dynamic programming over tasks and budgets, which needs no concavity: O(M total (up - low)).
+    """Returns the counts of `allocate`, by dynamic programming over tasks and budgets, without use of concavity.
 
-    This is how the paper solves it; here it is the oracle that the fast way is held to.
+    The cost is O(M total (up - low)). This is the paper's algorithm; here it is the reference for tests of `allocate`.
     """
     check_bounds(len(p), total, low, up)
     spare, choices = total - low * len(p), torch.arange(low, up + 1)
@@ -65,7 +67,7 @@ def allocate_exactly(p: Float[Tensor, "M"], total: int, low: int = 2, up: int = 
     taken = []
     for rate in p.double():
         worth = knapsack_value(choices.double(), rate)
-        # [extra, spare]: with so many more than `low` for this task, the best of the earlier ones on the rest.
+        # [extra, spare]: the best value of the earlier tasks on the rest, if this task gets `extra` more than `low`.
         rest = torch.stack([torch.cat([torch.full((k,), -torch.inf), best])[: spare + 1] for k in range(up - low + 1)])
         best, extra = (rest + worth[:, None]).max(0)
         taken.append(extra)
@@ -77,7 +79,7 @@ def allocate_exactly(p: Float[Tensor, "M"], total: int, low: int = 2, up: int = 
 
 
 def check_bounds(tasks: int, total: int, low: int, up: int) -> None:
-    """Raises ValueError where no counts between `low` and `up` add up to `total`."""
+    """Raises ValueError if no counts between `low` and `up` add up to `total`."""
     if not 1 <= low <= up:
         raise ValueError(f"a budget needs 1 <= low <= up, found {low} and {up}")
     if not low * tasks <= total <= up * tasks:
@@ -90,12 +92,13 @@ def check_bounds(tasks: int, total: int, low: int, up: int) -> None:
 def knapsack(
     rate: Float[Tensor, "M"], group: int, low: int = 2, up: int = 128, confidence: float | None = 0.9
 ) -> Int[Tensor, "M"]:
-    """Counts of sum group * M from what is known of each task's success, NaN where nothing is.
+    """Returns counts of sum group * M from each task's success rate, NaN for a task without a record.
 
-    A task that nobody has tried gets `group`. Of the others each has `low`, and what is left goes to those of
-    0 < p < 1 by value (`allocate`). They get no more than they need to see both kinds of answers with that `confidence`
-    (`rollouts_needed`, on top of `low`): the rest goes evenly to the tasks that never succeeded, or, if there are
-    none, to those that always did. confidence None leaves it to those of 0 < p < 1, up to `up` each.
+    A task without a record gets `group`. Every other task has `low`, and the rest of the budget goes to tasks of
+    0 < p < 1 by value (`allocate`). Such a task gets no more (on top of `low`) than it needs to show both right and
+    wrong answers with that `confidence` (`rollouts_needed`). What remains then is split evenly among the tasks that
+    never succeeded, or, if there are none, among those that always did. With confidence None it stays with the tasks of
+    0 < p < 1, up to `up` each.
 
     Raises:
         ValueError: group is not between low and up.
@@ -119,13 +122,14 @@ def knapsack(
 
 
 def rollouts_needed(p: Float[Tensor, "M"], confidence: float) -> Float[Tensor, "M"]:
-    """After how many rollouts the likelier answer has not come alone, with this confidence:
-    log(1 - confidence) / log(max(p, 1 - p)); infinite at p = 0 and 1."""
+    """Returns the number of rollouts after which, with this confidence, both right and wrong answers have occurred:
+    log(1 - confidence) / log(max(p, 1 - p)), infinite at p = 0 and 1."""
     return math.log(1 - confidence) / torch.maximum(p, 1 - p).log()
 
 
 def evenly(total: int, among: Bool[Tensor, "M"]) -> Int[Tensor, "M"]:
-    """`total` over those named, at least one; what is left over goes to the first of them, one each."""
+    """Splits `total` evenly over the tasks in `among` (at least one); the first of them get one more each for the
+    remainder."""
     counts, count = torch.zeros(len(among), dtype=torch.int64), int(among.sum())
     counts[among] = total // count + (torch.arange(count) < total % count).long()
     return counts
@@ -134,11 +138,11 @@ def evenly(total: int, among: Bool[Tensor, "M"]) -> Int[Tensor, "M"]:
 def neyman(
     norm: Float[Tensor, "M"], rate: Float[Tensor, "M"], alpha: float = 0.0, beta: float = 2.0
 ) -> Float[Tensor, "M"]:
-    """Shares of a budget, in proportion to G_i / sqrt(p_i + alpha / p_i^(beta - 1)); 0 where G or p is 0.
+    """Returns shares of a budget in proportion to G_i / sqrt(p_i + alpha / p_i^(beta - 1)); 0 if G or p is 0.
 
-    With alpha = 0 they minimise sum_i G_i^2 / (n_i p_i), the variance of a sum of means over accepted rollouts, which
-    is then (sum_i G_i / sqrt(p_i))^2 / n. alpha > 0 spares what is hardly ever accepted. All 0 where nobody has G and
-    p. Source: arXiv:2505.02391; for alpha = 0, J. Neyman, 1934.
+    With alpha = 0 the shares minimise sum_i G_i^2 / (n_i p_i), the variance of a sum of means over accepted rollouts,
+    whose minimum is (sum_i G_i / sqrt(p_i))^2 / n. alpha > 0 lowers the shares of tasks that are rarely accepted. All
+    shares are 0 if no task has both G > 0 and p > 0. Source: arXiv:2505.02391; for alpha = 0, J. Neyman, 1934.
     """
     norm, rate = norm.double(), rate.double()
     known = (norm > 0) & (rate > 0)
@@ -148,8 +152,11 @@ def neyman(
 
 
 def apportioned(share: Float[Tensor, "M"], total: int) -> Int[Tensor, "M"]:
-    """`total` in whole numbers nearest to share * total (shares of sum 1): rounded, then those that rounding wronged
-    most are corrected, one each. A share of 0 stays 0."""
+    """Splits `total` into whole numbers nearest to share * total (shares of sum 1).
+
+    The products are rounded; the entries with the largest rounding error are then corrected by one each until the sum
+    is `total`. A share of 0 stays 0.
+    """
     exact = share.double() * total
     counts = exact.round().long()
     missing = total - int(counts.sum())

@@ -1,4 +1,4 @@
-"""How many rollouts each of the chosen tasks gets."""
+"""Rollout allocators: split a batch's rollouts among the chosen tasks."""
 
 from __future__ import annotations
 
@@ -16,14 +16,16 @@ from polopt.situation import Situation
 
 
 class KnapsackAllocator(RolloutAllocator):
-    """Most rollouts to those tasks on which one more is worth most: `allocation.knapsack` has the rule.
+    """Allocates most rollouts to the tasks for which one more has the largest value, by the rule of
+    `allocation.knapsack`.
 
-    success: what is known of a task's success; as a default the rate of its last visit. low, up: the least and the
-    most rollouts that a task gets by value. confidence: with how much the value's tasks shall see both kinds of
-    answers before what they leave goes to tasks that never succeeded; None for never.
+    success: the estimate of each task's success rate; by default the rate of the task's last visit.
+    low: the fewest rollouts of a task.
+    up: the most rollouts that a task gets by value.
+    confidence: the confidence with which a task of 0 < p < 1 shall show both right and wrong answers before the rest of
+        the budget goes to tasks that never succeeded; None leaves no such rest.
 
-    Groups differ in size, so that a mean over rows or tokens weighs tasks by their rollouts.
-    Source: arXiv:2509.25849.
+    Groups differ in size, so that a mean over rows or tokens weighs tasks by their rollouts. Source: arXiv:2509.25849.
     """
 
     success: SuccessCounts = SuccessCounts(prior=(0.0, 0.0), keep_used=0.0)
@@ -56,15 +58,22 @@ class KnapsackAllocator(RolloutAllocator):
 
 
 class GradientVarianceAllocator(RolloutAllocator):
-    """Rollouts where the gradient of the accepted ones varies most, found out by a first round that nobody learns from.
+    """Allocates rollouts by the variance of the accepted rollouts' gradients, which a first round outside the batch
+    estimates.
 
-    First `first` rollouts of each task give p, the share that is accepted (`outcome` of at least `accept`), and G, the
-    mean over the accepted of || d/d theta sum_t log pi(y_t) || over the parameters whose name contains `block`, "" for
-    all, None for the policy's input embedding. Then
-    group * M rollouts are bought, in proportion to G / sqrt(p + alpha / p^(beta - 1)); tasks of which nothing was
-    accepted get none, but for `least`, which everybody has. most: the highest p that a task may have and be bought.
-    enough: the least number of accepted rollouts that is to be expected of a task, or it is left out. Where nobody is
-    bought by that, all are, evenly. A batch samples (first + group) rollouts a task and gives `group` of them.
+    The first round of `first` rollouts of each task estimates p, the fraction that is accepted, and G, the mean over
+    the accepted rollouts of || d/d theta sum_t log pi(y_t) ||. Then group * M rollouts are sampled, in proportion to
+    G / sqrt(p + alpha / p^(beta - 1)), beyond `least` for every task; a task without an accepted rollout has share 0.
+    If all shares are 0, the budget is split evenly. A batch samples (first + group) rollouts a task and keeps `group`
+    of them.
+
+    first: rollouts of each task in the first round.
+    alpha, beta: lower the shares of tasks that are rarely accepted (`allocation.neyman`).
+    block: G is over the parameters whose name contains it, "" for all, None for the policy's input embedding.
+    accept: a rollout is accepted if its `outcome` is at least this.
+    least: rollouts that every task gets.
+    most: tasks with a larger p have share 0.
+    enough: tasks with a smaller expected number of accepted rollouts have share 0.
 
     Source: arXiv:2505.02391.
     """
@@ -116,7 +125,7 @@ class GradientVarianceAllocator(RolloutAllocator):
         return buy((self.least + apportioned(share, total)).to(tasks.device))
 
     def measured(self, source: GradientNormSource, experience: Experience, tasks: int) -> tuple[Tensor, Tensor]:
-        """[tasks] G and p of the first round, on the CPU."""
+        """Returns G and p of the first round, each [tasks], on the CPU."""
         accepted = experience.outcome >= self.accept
         norm, count, kept = torch.zeros(tasks, dtype=torch.float64), torch.zeros(tasks), experience[accepted]
         if len(kept):

@@ -1,4 +1,4 @@
-"""Experience that a part keeps from one batch to the next: tensors that checkpoints hold and devices move."""
+"""A buffer for the experience that a part keeps between batches: tensors that checkpoints store and devices move."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ EXTRA = "extras/"
 
 
 def packed(experience: Experience) -> dict[str, Tensor]:
-    """Copies of every field and extra that is a tensor, by name, with support and horizon as numbers.
+    """Returns copies of all tensor fields and tensor extras by name, with support and horizon as numbers.
 
-    Lists stay behind: `Source.restore_rows` gives them back.
+    Lists are left out; `Source.restore_rows` restores them.
     """
     support, rule = experience.support, experience.support.by_entropy
     numbers: list[float] = [support.temperature, support.top_k, support.top_p]
@@ -34,7 +34,7 @@ def packed(experience: Experience) -> dict[str, Tensor]:
 
 
 def unpacked(tensors: Mapping[str, Tensor]) -> Experience:
-    """Inverse of `packed`."""
+    """Returns the experience that `packed` stored."""
     temperature, top_k, top_p, *rule = tensors["support"].tolist()
     by_entropy = ByEntropy(rule[0], rule[1], rule[2], rule[3], released=bool(rule[4])) if rule else None
     horizon = int(tensors["horizon"])
@@ -48,14 +48,14 @@ def unpacked(tensors: Mapping[str, Tensor]) -> Experience:
 
 
 class BatchBuffer(nn.Module):
-    """Batches of any number and shape, as buffers. `batches()` has them in the order in which they were given."""
+    """A store of batches of any number and shape, as buffers of a module. `batches()` keeps their order."""
 
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("count", torch.zeros((), dtype=torch.int64))
 
     def batches(self) -> list[Experience]:
-        """What was kept, without lists."""
+        """Returns the stored batches, without their lists."""
         found: list[dict[str, Tensor]] = [{} for _ in range(int(self.get_buffer("count")))]
         for key, value in self.named_buffers():
             place, _, name = key.partition("/")
@@ -64,7 +64,7 @@ class BatchBuffer(nn.Module):
         return [unpacked(tensors) for tensors in found]
 
     def keep(self, batches: Sequence[Experience]) -> None:
-        """Remember copies of these, and nothing else."""
+        """Replaces the stored batches by copies of these."""
         self._hold({f"{i}/{name}": value for i, batch in enumerate(batches) for name, value in packed(batch).items()})
         self.get_buffer("count").fill_(len(batches))
 

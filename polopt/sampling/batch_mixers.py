@@ -1,7 +1,7 @@
-"""What joins the rollouts of a batch: what others decided, to be imitated.
+"""Batch mixers: add demonstrated rows, which are imitated, to the rollouts of a batch.
 
-Each part marks the rows that it adds (`Experience.is_demonstration`). They are judged over the rollouts' support, so at
-another temperature than 1 their likelihood is that of the sampler's distribution.
+Each part marks the rows that it adds (`Experience.is_demonstration`). Their likelihood is computed over the rollouts'
+support, so at a temperature other than 1 it is that of the sampler's distribution.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from polopt.sampling.source_protocols import DemonstrationSource, SolutionSource
 
 
 class BatchMixer(Part):
-    """`mix(experience, source) -> experience`: the rollouts, and the rows that join them below."""
+    """`mix(experience, source) -> experience` appends rows to the rollouts of a batch."""
 
     def forward(self, experience: Experience, source: Any) -> Experience:
         raise NotImplementedError
 
 
 class WithDemonstrations(BatchMixer):
-    """The demonstrated solutions of the tasks that come next: `each` of them for every row of the batch, at least one.
+    """Adds the demonstrated solutions of the next tasks: `each` of them for every row of the batch, at least one.
 
     They solve other tasks than the rollouts. Source: the expert rows of CHORD, arXiv:2508.11408.
     """
@@ -44,9 +44,10 @@ class WithDemonstrations(BatchMixer):
 
 
 class WithSolutions(BatchMixer):
-    """A demonstrated solution of every prompt whose rollouts have a mean outcome of at most `gate`, in their group.
+    """Adds a demonstrated solution to the group of every prompt whose rollouts have a mean outcome of at most `gate`.
 
-    gate 0 helps where nothing was paid, 1 everywhere (outcomes in [0, 1]), -1 nowhere. Source: HPT, arXiv:2509.04419.
+    With outcomes in [0, 1], gate 0 helps prompts whose rollouts all failed, 1 all prompts, -1 none. Source: HPT,
+    arXiv:2509.04419.
     """
 
     gate: float = 0.0
@@ -61,9 +62,9 @@ class WithSolutions(BatchMixer):
 
 
 class WithTexts(BatchMixer):
-    """With `probability`, the next `rows` raw texts, in pieces of at most `length` tokens; else nothing.
+    """Adds, with `probability`, the next `rows` raw texts, in pieces of at most `length` tokens.
 
-    One draw a batch, from the source's generator, and none at probability 0 or 1. Source: the stochastic auxiliary
+    The source's generator draws once a batch, and not at all at probability 0 or 1. Source: the stochastic auxiliary
     loss of InK-GRPO, arXiv:2601.18129.
     """
 
@@ -91,7 +92,8 @@ class WithTexts(BatchMixer):
 
 
 class ReplacedBySolutions(Select):
-    """Drop the rollouts of every prompt that comes with its solution (see `WithSolutions`), now that they are judged.
+    """Drops the rollouts of every prompt that has a demonstrated solution (see `WithSolutions`), once credit is
+    computed.
 
     Source: the switch of HPT, arXiv:2509.04419.
     """
@@ -109,10 +111,11 @@ class ReplacedBySolutions(Select):
 def _beside(
     experience: Experience, shown: Experience, stack: Callable[[Sequence[Experience]], Experience]
 ) -> Experience:
-    """The batch with demonstrated rows below its own, marked. What is known of a rollout alone is blank in them."""
+    """Returns the batch with the demonstrated rows appended and marked; fields that only rollouts have are blank in
+    them."""
     own = experience.replace(extras={"is_demonstration": experience.is_demonstration})
     shown = shown.replace(
-        rollout_logp=None,  # nobody sampled them
+        rollout_logp=None,  # no policy sampled them
         entropy=None,
         support=experience.support,
         horizon=experience.horizon,

@@ -1,4 +1,4 @@
-"""Which rollouts to learn from when their rewards are not all to be trusted: by rank, or by chance."""
+"""Row selection under noisy rewards: by rank in the group, or by random draws."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from polopt import ops
 from polopt.experience import Experience
 from polopt.sampling.parts import Select
 
-# Added to every weight, as verl does: a batch whose weights are all 0 is drawn from evenly.
+# Added to every weight, as in verl: a batch whose weights are all 0 is resampled uniformly.
 LEAST = 1e-8
 
 
 class RandomSelect(Select):
-    """A selection that draws, with numbers that `seed` and the batches drawn from so far determine.
+    """A selection by random numbers that `seed` and the number of batches so far determine.
 
-    They are counted in a buffer, so that a resumed run draws what it would have drawn. Counts in training mode only.
+    The number of batches is a buffer, so that a resumed run repeats its draws. It grows in training mode only.
     """
 
     seed: int = 0
@@ -28,9 +28,9 @@ class RandomSelect(Select):
         self.register_buffer("drawn", torch.zeros((), dtype=torch.int64))
 
     def uniform(self, experience: Experience) -> Tensor:
-        """[B] numbers in [0, 1), float64, for one batch."""
+        """Returns one number in [0, 1) for each row of a batch, [B], float64."""
         drawn = self.get_buffer("drawn")
-        # A text as the seed, so that seed 0 on its second batch is not seed 1 on its first.
+        # A text as the seed, so that seed 0 on its second batch differs from seed 1 on its first.
         seed = random.Random(f"{self.seed}/{int(drawn)}").getrandbits(63)
         if self.training:
             drawn.add_(1)
@@ -39,12 +39,12 @@ class RandomSelect(Select):
 
 
 class RankedRows(RandomSelect):
-    """Keep, of each group, the `best` rows of highest outcome, the `worst` of lowest, and `others` of the rest by
-    chance.
+    """Keeps, of each group, the `best` rows of highest outcome, the `worst` of lowest, and `others` of the rest at
+    random.
 
-    Ties: the earlier row is the better one. Of a group with fewer rows the best are kept first, then the worst.
-    Chance picks places in the ranking, so the order of the rows does not matter. Source: PF-PPO, arXiv:2409.06957;
-    its rank weights BoN, BR and BW are best=1 alone, with others=1, and with worst=1.
+    Ties: the earlier row ranks higher. In a group with fewer rows the best are kept first, then the worst. The draw
+    picks places in the ranking, so the order of the rows does not matter. Source: PF-PPO, arXiv:2409.06957; its rank
+    weights BoN, BR and BW are best=1 alone, with others=1, and with worst=1.
     """
 
     best: int = 1
@@ -66,20 +66,20 @@ class RankedRows(RandomSelect):
         place = ops.group_place(experience.outcome, experience.group)
         keep = (place < self.best) | (place >= (size - self.worst)[index])
         if self.others:
-            # Numbers belong to places, and who is kept anyway stands behind everybody else.
+            # Random numbers belong to ranks; rows that are kept already rank behind all others.
             draw = self.uniform(experience)[(size.cumsum(0) - size)[index] + place]
             keep = keep | (ops.group_place(torch.where(keep, -1, draw), experience.group) < self.others)
         return experience[keep]
 
 
 class ResampledRows(RandomSelect):
-    """As many rows as there were, drawn again with replacement, each with a probability in proportion to
+    """Resamples the rows with replacement, as many as there were, each with a probability in proportion to
 
         "power": |outcome|^power;    "extremes": 1 at the batch's highest and lowest outcome, else 0;
         "best": 0.4 at the batch's highest outcome, 0.1 elsewhere;
 
-    plus 1e-8. A row may come out several times and then counts as often. Source: verl's PF-PPO, whose formulas these
-    are; it takes best and worst of the whole batch, not of each prompt.
+    plus 1e-8. A row that is drawn several times counts as often. Source: the formulas of verl's PF-PPO, which takes
+    best and worst of the whole batch, not of each prompt.
     """
 
     weights: Literal["power", "extremes", "best"] = "power"
@@ -91,7 +91,7 @@ class ResampledRows(RandomSelect):
         outcome = experience.outcome.double()
         if not len(outcome):
             return experience
-        # Numbers belong to places in the order of outcomes, so that the order of the rows does not matter.
+        # Random numbers belong to places in the order of outcomes, so that the order of the rows does not matter.
         order = outcome.argsort(stable=True)
         order = order[experience.group[order].argsort(stable=True)]
         mass = (self._weights(outcome) + LEAST)[order].cumsum(0)

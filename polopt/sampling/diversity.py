@@ -1,4 +1,4 @@
-"""How different a task's answers are from each other, as functions of their tokens."""
+"""Measures of diversity among the answers to a task, as functions of their tokens."""
 
 from __future__ import annotations
 
@@ -15,16 +15,18 @@ def _grams(answer: Tokens, n: int) -> list[tuple[int, ...]]:
 
 
 def distinct(answers: Sequence[Tokens], n: int = 3) -> float:
-    """Distinct-n: the share of n-grams that are different ones, over all answers together; 0 if there are none."""
+    """Distinct-n: the number of different n-grams over the number of n-grams of all answers; 0 if there are none."""
     grams = [gram for answer in answers for gram in _grams(answer, n)]
     return len(set(grams)) / len(grams) if grams else 0.0
 
 
 def self_bleu(answers: Sequence[Tokens], orders: int = 3) -> float:
-    """Mean BLEU of each answer with the others as references, n-grams of 1 to `orders` alike; 0 for fewer than two.
+    """Mean BLEU of each answer against the others, with n-grams of 1 to `orders` of equal weight; 0 for fewer than two
+    answers.
 
-    High means alike. An order without a match counts as 0.1 matches, so that short answers have a score; an answer
-    without any match scores 0. References closest in length decide on the brevity penalty, of two the shorter.
+    A high value means similar answers. An order without a match counts as 0.1 matches, so that short answers have a
+    score; an answer without any match scores 0. The brevity penalty uses the reference closest in length, of two the
+    shorter.
     """
     if len(answers) < 2:
         return 0.0
@@ -48,7 +50,7 @@ def _bleu(answer: Tokens, references: Sequence[Tokens], orders: int) -> float:
 
 
 def edit_distance(a: Tokens, b: Tokens) -> int:
-    """Levenshtein's: the fewest tokens inserted, deleted or replaced that make b of a."""
+    """Levenshtein distance: the fewest insertions, deletions and replacements of tokens that turn a into b."""
     row = list(range(len(b) + 1))
     for i, token in enumerate(a, start=1):
         before, row[0] = row[0], i
@@ -58,6 +60,6 @@ def edit_distance(a: Tokens, b: Tokens) -> int:
 
 
 def mean_edit_distance(answers: Sequence[Tokens]) -> float:
-    """Mean edit distance between two of the answers; 0 for fewer than two."""
+    """Mean edit distance over all pairs of answers; 0 for fewer than two answers."""
     pairs = list(itertools.combinations(answers, 2))
     return sum(edit_distance(a, b) for a, b in pairs) / max(1, len(pairs))

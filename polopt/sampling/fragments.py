@@ -1,4 +1,4 @@
-"""Fragments of episodes, of a fixed number of steps."""
+"""Fixed-length fragments of episodes."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from polopt.support import PLAIN, Support
 
 
 class Fragments(Sampling):
-    """The next `steps` decisions of each of the source's environments.
+    """Samples the next `steps` decisions of each of the source's environments.
 
-    A row is one environment's fragment. It may hold the end of one episode and the beginning of the next; episodes go
-    on in the next batch. `reward`, `terminated` and `truncated` are [B, T]; every row is a group of its own.
+    A row is one environment's fragment. It may hold the end of one episode and the beginning of the next; episodes
+    continue in the next batch. `reward`, `terminated` and `truncated` are [B, T]; every row is a group of its own.
 
     steps: decisions in a row, T.
     """

@@ -1,4 +1,4 @@
-"""Learning to predict success from the histories of many policies."""
+"""Training of a success predictor on the scores of many policies."""
 
 from __future__ import annotations
 
@@ -14,15 +14,22 @@ from polopt.sampling.predictor import InContext, ngrams
 
 
 class History(NamedTuple):
-    """What one policy, as it was at one time, scored: prompts, and its mean score in [0, 1] at each, [prompts]."""
+    """Scores of one policy at one point of its training.
+
+    prompts: the prompts.
+    scores: the policy's mean score in [0, 1] at each prompt, [prompts].
+    """
 
     prompts: Sequence[str]
     scores: Tensor
 
 
 def predictor_loss(logits: Tensor, scores: Tensor, pairwise: float = 0.25) -> Tensor:
-    """pairwise * mean over pairs with score_i > score_j of -log sigmoid(l_i - l_j), plus (1 - pairwise) times the cross
-    entropy of the scores, [..., queries]: order, and rates."""
+    """Returns the sum of a pairwise ranking loss and a cross entropy of the scores, for logits and scores [...,
+    queries]:
+
+        pairwise * mean over score_i > score_j of -log sigmoid(l_i - l_j) + (1 - pairwise) * CE(scores, logits)
+    """
     apart = logits[..., :, None] - logits[..., None, :]
     above = scores[..., :, None] > scores[..., None, :]
     order = -torch.where(above, functional.logsigmoid(apart), 0).sum() / above.sum().clamp(min=1)
@@ -44,13 +51,19 @@ def fit(
     seed: int = 0,
     watch: Callable[[int, float], None] | None = None,
 ) -> InContext:
-    """Train a predictor, in place, to tell a policy's scores at some prompts from its scores at others.
+    """Trains a predictor, in place, to predict a policy's scores at some prompts from its scores at others.
 
-    Each step takes `policies` histories, and of each a context of at most `context` prompts, often far fewer, and
-    `queries` others; AdamW with a rate that ends at 0 along a cosine. watch: is told each step and its loss.
+    Each step draws `policies` histories, and of each a context of at most `context` prompts, often far fewer, and
+    `queries` others. The optimiser is AdamW with a cosine schedule to 0.
+
+    steps: optimiser steps.
+    rate: the initial learning rate.
+    decay: weight decay.
+    pairwise: the weight of the ranking loss (`predictor_loss`).
+    watch: is called with each step and its loss.
 
     Raises:
-        ValueError: a history with fewer than two prompts, or scores that are not [prompts] in [0, 1].
+        ValueError: a history has fewer than two prompts, or its scores are not [prompts] in [0, 1].
     """
     _check(histories)
     texts = list(dict.fromkeys(text for history in histories for text in history.prompts))
@@ -67,7 +80,7 @@ def fit(
         shortest = min(len(scores[i]) for i in chosen)
         asked = min(queries, shortest // 2)
         most = min(context, shortest - asked)
-        # From one pair on, every size as likely as its double.
+        # Context sizes are log-uniform on odd steps, the largest possible on even ones.
         given = max(1, round(math.exp(float(torch.rand((), generator=g)) * math.log(most)))) if step % 2 else most
         drawn = [torch.randperm(len(scores[i]), generator=g)[: given + asked] for i in chosen]
         rows = torch.stack([places[i][d] for i, d in zip(chosen, drawn, strict=True)])

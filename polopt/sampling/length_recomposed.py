@@ -1,4 +1,4 @@
-"""Batches put together anew: short right answers and long wrong ones now, the rest later."""
+"""Batches recomposed by length: short right and long wrong answers first, the others in later batches."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from polopt.schedules import Schedule, now
 
 
 def shortest_right_longest_wrong(length: Tensor, right: Tensor, group: Tensor, share: float) -> Tensor:
-    """[B] bool: of each group's n right rows the ceil(share n) shortest, of its n wrong rows the ceil(share n) longest.
+    """Returns a mask [B] of each group's ceil(share n) shortest of n right rows and ceil(share n) longest of n wrong
+    rows.
 
-    Ties: the earlier row. length [B], right [B] bool, group [B].
+    Ties: the earlier row. Shapes: length [B], right [B] bool, group [B].
     """
     same = ops.crossed(group, right)
     kept = torch.ceil(share * ops.group_size(same).double() - 1e-9)
@@ -29,7 +30,7 @@ def shortest_right_longest_wrong(length: Tensor, right: Tensor, group: Tensor, s
 
 
 class SelectByField(Select):
-    """Keep the rows that somebody marked, `extras[name]` [B] bool."""
+    """Keeps the rows whose `extras[name]` [B] bool is True."""
 
     name: str = "chosen"
 
@@ -42,21 +43,27 @@ class SelectByField(Select):
 
 
 class LengthRecomposed(Rollouts):
-    """Rollouts of which a batch learns from the shortest right and the longest wrong ones; the rest comes later.
+    """Rollouts of which a batch keeps the shortest right and the longest wrong rows; later batches hold the others.
 
-    A priority batch chooses, of each group, the share `share` of its right rows that are shortest and of its wrong rows
-    that are longest; a row is right whose outcome reaches `right`. With probability `compensate` (a number or a
-    schedule) the batch after it is a compensation batch: all rows that the last `batches` priority batches left,
-    with nothing sampled, which are then forgotten. Rows come back as they were sampled, with their own `rollout_logp`;
+    A priority batch chooses, of each group, the fraction `share` of its right rows that are shortest and of its wrong
+    rows that are longest; a row is right if its outcome is at least `right`. With probability `compensate` the batch
+    after it is a compensation batch: without new rollouts, it consists of all rows that the last `batches` priority
+    batches left out, which then leave the memory. Rows return as they were sampled, with their own `rollout_logp`;
     `extras["age"]` [B] counts the priority batches since then, 0 in a priority batch.
 
-    `extras["chosen"]` [B] bool marks the rows to learn from. statistics: "selected" gives those alone, so that credit
-    compares the rows of a recomposed group with each other. "full" gives the whole groups, in both kinds of batch:
-    credit then compares with all that was sampled, and `SelectByField()` in the algorithm's `select` must drop the
-    others.
+    `extras["chosen"]` [B] bool marks the rows to learn from.
 
-    by: what is short, "decisions" or "turns". The draw is the source's generator's, none at probability 0 or 1, or if
-    nothing waits. With share 1 nothing is left, and this is `Rollouts`, number for number.
+    share: fraction of a group's right and of its wrong rows that a priority batch chooses.
+    compensate: probability of a compensation batch, a number or a schedule.
+    batches: priority batches whose left-out rows are kept.
+    statistics: "selected" returns the chosen rows alone, so that credit compares the rows of a recomposed group with
+        each other. "full" returns the whole groups, in both kinds of batch: credit then compares with all rows that
+        were sampled, and `SelectByField()` in the algorithm's `select` must drop the others.
+    by: the measure of length, "decisions" or "turns".
+    right: the least outcome of a right row.
+
+    The draw uses the source's generator; there is none at probability 0 or 1, or if the memory is empty. With share 1
+    no row is left out, and the result equals that of `Rollouts`, number for number.
 
     Source: RoRecomp, arXiv:2509.25958.
     """
@@ -108,7 +115,8 @@ class LengthRecomposed(Rollouts):
         return experience if self.statistics == "full" else experience[experience.extras["chosen"]]
 
     def _remember(self, rollouts: Experience, kept: list[Experience]) -> None:
-        """Of the groups that rows were left of: those rows, or all."""
+        """Stores the groups in which rows were left out: those rows alone, or, with statistics "full", the whole
+        groups."""
         left = self._given(rollouts)
         if self.statistics == "full":
             left = left[ops.group_sum(left.extras["chosen"].double(), left.group) > 0]

@@ -1,4 +1,4 @@
-"""Rollouts that part where the policy is undecided, look ahead, and drop the branch that says the same again."""
+"""Tree rollouts that branch where the policy is uncertain and prune branches that repeat their parent."""
 
 from __future__ import annotations
 
@@ -22,18 +22,20 @@ from polopt.support import Support
 
 
 class Lookahead(Part):
-    """When a rollout branches, when a branch goes, and when branching ends.
+    """The rule by which tree rollouts branch, prune branches and end branching.
 
-    At each token of a tree, p_1 >= p_2 >= ... being the policy's own probabilities, every branch goes on with its
-    likeliest token. A further branch begins with each token of rank 2 to `top` that has p_j > least and
-    p_1 - p_j < apart, as long as the tree has room: low ranks first, then older branches. A branch that is r tokens
-    old, for r in `windows`, is compared with its parent over those r tokens, and goes, its own branches with it, if
-    edit_ratio < edit, suffix_match > suffix or rouge_l > rouge (None: not asked); not if one of them has ended. Room
-    that it leaves may be used again.
+    At each token of a tree, with p_1 >= p_2 >= ... the policy's own probabilities, every branch continues with its
+    likeliest token. A further branch begins with each token of rank 2 to `top` that has p_j > least and p_1 -
+    p_j < apart, while the tree has room: low ranks first, then older branches. When a branch is r tokens old, for r in
+    `windows`, it is compared with its parent over those r tokens, and is pruned together with its own branches if
+    edit_ratio < edit, suffix_match > suffix or rouge_l > rouge (None: not compared), unless one of them has ended. The
+    room may be used again.
 
     Branching ends once a tree has k (1 - decay * step / limit) branches, none of them younger than the longest window,
-    or has only ended ones, or after `until` tokens. others: how a branch goes on at which no other one begins.
-    "argmax" as said; "full" samples while the tree is full; "always" samples.
+    or has only ended ones, or after `until` tokens.
+
+    others: how a branch continues at a token at which no further branch begins: "argmax" with the likeliest token,
+        "full" samples while the tree is full, "always" samples.
 
     Source: LATR, arXiv:2510.24302.
     """
@@ -60,14 +62,17 @@ class Lookahead(Part):
             raise ValueError(f"sampling.Lookahead: decay must be in [0, 1], found {self.decay}")
 
     def opens(self, p: Tensor) -> tuple[Tensor, Tensor]:
-        """[rows, top] the likeliest tokens of p [rows, V], and which of them may begin a branch; the first goes on."""
+        """Returns the likeliest tokens of p [rows, V] and a mask of those that may begin a branch, each [rows, top].
+
+        The first token continues the branch itself.
+        """
         best, ids = p.topk(min(self.top, p.shape[-1]), dim=-1)
         opens = (best > self.least) & (best[:, :1] - best < self.apart)
         opens[:, 0] = True
         return ids, opens
 
     def same(self, a: Sequence[int], b: Sequence[int]) -> bool:
-        """Whether two windows are too much alike."""
+        """Returns True if two windows are too similar to keep both branches."""
         return (
             (self.edit is not None and edit_ratio(a, b) < self.edit)
             or (self.suffix is not None and suffix_match(a, b) > self.suffix)
@@ -75,12 +80,20 @@ class Lookahead(Part):
         )
 
     def samples(self, full: bool) -> bool:
-        """Whether a branch samples at which no other one begins."""
+        """Returns True if a branch samples its token where no further branch begins. full: whether the tree has no room
+        left."""
         return self.others == "always" or (self.others == "full" and full)
 
     def ends(self, *, step: int, limit: int, branches: int, room: int, youngest: int, over: bool) -> bool:
-        """Whether a tree branches no more after so many tokens (`step`), of `limit` at most: it has so many branches,
-        of `room`, the youngest is so many tokens old, and over tells whether all have ended."""
+        """Returns True if a tree does not branch any more.
+
+        step: tokens so far.
+        limit: the most tokens of a row.
+        branches: branches of the tree.
+        room: the most branches of the tree.
+        youngest: tokens of its youngest branch.
+        over: whether all branches have ended.
+        """
         if over or (self.until is not None and step >= self.until):
             return True
         return branches >= room * (1 - self.decay * step / limit) and youngest > max(self.windows, default=0)
@@ -88,25 +101,32 @@ class Lookahead(Part):
 
 @dataclasses.dataclass(frozen=True)
 class LookaheadConfig:
-    """How a source samples with a look ahead: the rule, and which share of each group is the leaves of a tree."""
+    """Settings of tree sampling in a source.
+
+    rule: the branching rule.
+    share: fraction of each group that are leaves of a tree.
+    """
 
     rule: Lookahead
     share: float
 
     def branches(self, copies: int) -> int:
-        """Of so many rollouts of one prompt, how many are leaves of its tree."""
+        """Returns how many of `copies` rollouts of one prompt are leaves of its tree."""
         return round(self.share * copies)
 
 
 class LookaheadRollouts(Rollouts):
-    """Rollouts of which a share are the leaves of a tree that grows by `look`, the others are drawn independently.
+    """Rollouts of which a fraction are leaves of a tree that grows by `look`; the others are sampled independently.
 
-    share: of each group, a number or a schedule. `extras["explored"]` [B] bool marks the leaves. `rollout_logp` is the
-    policy's own, but leaves are not drawn from it: they take likeliest tokens and take them apart on purpose. Means
-    over them are biased, an importance ratio does not correct for it, and a group's baseline is that of a set which
-    was chosen together. With share 0 this is `Rollouts`, number for number.
+    look: the branching rule.
+    share: fraction of each group that are leaves, a number or a schedule.
 
-    Source: LATR, arXiv:2510.24302, which lets the share fall in training for that reason.
+    `extras["explored"]` [B] bool marks the leaves. `rollout_logp` is the policy's own, but leaves are not samples from
+    the policy: they take its likeliest tokens and are kept apart on purpose. Means over them are biased, an importance
+    ratio does not correct for it, and a group's baseline is that of a set that was chosen jointly. With share 0 the
+    result equals that of `Rollouts`, number for number.
+
+    Source: LATR, arXiv:2510.24302, which decreases the share in training for that reason.
     """
 
     look: Lookahead = Lookahead()
@@ -141,8 +161,10 @@ class LookaheadRollouts(Rollouts):
             yield f"of a group of {self.group} one row is a tree's, which cannot branch; raise group or share"
 
     def batch_metrics(self, experience: Experience) -> dict[str, float]:
-        """The share of rows that are leaves; of the groups with two leaves or more, how many different ways their
-        leaves took while the tree could branch, and the share of those in which there was more than one."""
+        """Returns the fraction of leaves, the mean number of different leaves and the fraction of trees that branched.
+
+        The last two are over the groups with two leaves or more, and compare leaves while the tree could branch.
+        """
         explored = experience.extras["explored"]
         ways = _ways(experience[explored], self.look.until)
         found = {"explored": float(explored.double().mean())}
@@ -162,8 +184,11 @@ class LookaheadRollouts(Rollouts):
 
 
 def _ways(leaves: Experience, until: int | None) -> list[int]:
-    """Of each group of two leaves or more, how many differ in the first `until` decisions of their first answer. Rows
-    of a tree that never branched are alike that far; what comes after is drawn independently."""
+    """Counts, for each group of two leaves or more, the different beginnings of its leaves' first answers.
+
+    A beginning is the first `until` decisions. Leaves of a tree that never branched agree in them; the decisions after
+    them are sampled independently.
+    """
     found: dict[int, list[tuple[int, ...]]] = {}
     for row in range(len(leaves)):
         decided = leaves.mask[row]

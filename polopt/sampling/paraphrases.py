@@ -1,4 +1,4 @@
-"""The same question in other words: endings of a prompt, or tasks that follow each other."""
+"""Paraphrases of a task: different endings of its prompt, or consecutive tasks of the data."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from polopt.sampling.source_protocols import Source
 
 
 class Paraphrases(PromptAugmenter):
-    """Every task once behind each of these endings of its prompt, "" for the prompt as it is: groups of their own, of
-    one meaning. Each begins afresh, without having read the others.
+    """Repeats every task with each of these endings of its prompt, "" for the prompt as it is.
 
-    `credit.Strata(by=credit.FieldMeasure(name="index"), within=credit.WholeBatch())` are the rows of one meaning.
+    Each ending makes a group of its own; the rollouts of one do not see those of another.
+    `credit.Strata(by=credit.FieldMeasure(name="index"), within=credit.WholeBatch())` puts the rows of one task
+    together.
     """
 
     endings: Sequence[str]
@@ -36,11 +37,13 @@ class Paraphrases(PromptAugmenter):
 
 
 class ConsecutiveTasks(TaskSampler):
-    """Tasks in runs of `each`, which follow each other in the data: 0 to each - 1, each to 2 each - 1, and so on. A
-    last run that is shorter is left out. Where a task comes in so many phrasings, they are learned from together.
+    """Selects tasks in runs of `each` consecutive numbers: 0 to each - 1, each to 2 each - 1, and so on.
+
+    A shorter last run is left out. If every task of the data has `each` consecutive phrasings, a batch holds all of
+    them.
 
     Raises:
-        ValueError: fewer tasks than make one run.
+        ValueError: the source has fewer tasks than one run.
     """
 
     each: int

@@ -1,4 +1,4 @@
-"""Rollouts that go on over several batches."""
+"""Partial rollouts, which continue over several batches."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from polopt.support import Support
 
 
 class PartialRollouts(Sampling):
-    """At most `window` new decisions a row and batch: rows that have not ended go on in the next one.
+    """Samples at most `window` new decisions a row and batch; rows that have not ended continue in the next batch.
 
-    A batch has `source.rows` rows: those that were not over, gone on with the policy of now, and new ones for those
-    that were. No batch waits for its longest row. A row is given whole: `mask` holds all of its decisions so far, with
-    the `rollout_logp` of whoever took them, and `extras["window"]` [B, T] bool tells those of this batch. An unfinished
-    row has neither terminated nor been truncated. Every row is a group of its own. The rows that wait are remembered as
-    tensors with the numbers of their tasks, in training mode only; their worlds are played again, as `extend` does.
+    A batch has `source.rows` rows: unfinished rows of the last batch, continued with the current policy, and new rows
+    in place of those that ended. No batch waits for its longest row. Rows are complete: `mask` holds all decisions so
+    far, with the `rollout_logp` of the policy that sampled each, and `extras["window"]` [B, T] bool marks those of this
+    batch. An unfinished row has neither terminated nor been truncated. Every row is a group of its own. Unfinished rows
+    are stored as tensors with the numbers of their tasks, in training mode only; `extend` replays their environments.
 
-    With a window as long as an episode this is `Rollouts` with one row per prompt. Source: successive batching in
-    T-PPO, arXiv:2506.15050.
+    With a window as long as an episode the result equals that of `Rollouts` with one row per prompt. Source: successive
+    batching in T-PPO, arXiv:2506.15050.
     """
 
     window: int = 8192
@@ -57,6 +57,6 @@ class PartialRollouts(Sampling):
 
 
 def _marked(experience: Experience, before: Tensor) -> Experience:
-    """With `extras["window"]`: decisions behind the first `before` [B] of each row."""
+    """Adds `extras["window"]`, which is True at the decisions after the first `before` [B] of each row."""
     count = experience.mask.cumsum(1)
     return experience.replace(extras={"window": experience.mask & (count > before[:, None])})

@@ -1,4 +1,4 @@
-"""The kinds of part that sampling is made of, and the requests that they make of a source."""
+"""The kinds of part that sampling consists of, and the requests that they make of a source."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Start:
-    """How the rollouts of a task begin.
+    """The beginning of a task's rollouts.
 
-    given: so many decisions of the task's demonstrated solution stand there already, one fewer than all of them at
-    most. They are played and read, and never in the mask.
-    hint: a text behind the task's prompt. hidden: it is read while the row is sampled and is no part of the row, so
-    `rollout_logp` is that of who has read it, and whoever evaluates the row has not.
+    given: decisions of the task's demonstrated solution that the row begins with, at most all of them but one. They are
+        played in the environment and read by the policy, and are never in the mask.
+    hint: a text appended to the task's prompt.
+    hidden: the hint is read while the row is sampled and is left out of the row: `rollout_logp` is that of the policy
+        with the hint, and evaluations of the row are without it.
     """
 
     given: int = 0
@@ -36,16 +37,16 @@ class Start:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class RolloutRequest:
-    """The rollouts that a source is asked for.
+    """A request for rollouts to a source.
 
     tasks: [M] their numbers.
     copies: rollouts of each task, one number for all or [M]; 0 for none.
-    support: what the policy is sampled over.
+    support: the support over which the policy is sampled.
     max_decisions: the most decisions of a row, None for the source's own limit. A row that has not ended by then has
-        neither terminated nor been truncated, and its outcome is what it was paid so far.
-    starts: how the rollouts of each task begin, one for each of `tasks`; None for plain ones.
-    lookahead: lets the first lookahead.branches(copies) rows of each task be the leaves of a tree; it needs a source
-        with "steps".
+        neither terminated nor been truncated, and its outcome is its reward so far.
+    starts: the beginning of each task's rollouts, one for each of `tasks`; None for plain ones.
+    lookahead: makes the first lookahead.branches(copies) rows of each task the leaves of a tree; the source needs the
+        capability "steps".
     """
 
     tasks: Tensor
@@ -57,25 +58,25 @@ class RolloutRequest:
 
     @property
     def counts(self) -> Tensor:
-        """[M] how many rollouts of each task."""
+        """Number of rollouts of each task, [M]."""
         return torch.as_tensor(self.copies, device=self.tasks.device).expand(len(self.tasks))
 
     def of(self, places: Tensor) -> RolloutRequest:
-        """The same of the tasks at these places in `tasks` alone, [K]."""
+        """Returns the request restricted to the tasks at these places [K] in `tasks`."""
         starts = None if self.starts is None else [self.starts[i] for i in places.tolist()]
         return dataclasses.replace(self, tasks=self.tasks[places], copies=self.counts[places], starts=starts)
 
     @property
     def group(self) -> Tensor:
-        """[B] the place in `tasks` of each rollout's task."""
+        """Place in `tasks` of each rollout's task, [B]."""
         return torch.arange(len(self.tasks), device=self.tasks.device).repeat_interleave(self.counts)
 
 
 class Sampling(Part):
-    """`sampling(source) -> Experience`: which experience one optimiser batch is made of."""
+    """`sampling(source) -> Experience` samples the experience of one optimiser batch."""
 
     def __call__(self, source: Any) -> Experience:  # a `Source` with the capabilities that the part declares
-        """The experience that `forward` makes, marked as made by this part.
+        """Returns the experience of `forward`, marked as made by this part.
 
         Raises:
             SourceError: the source lacks a capability that this part, or one inside it, declares.
@@ -88,17 +89,17 @@ class Sampling(Part):
 
     @property
     def group_size(self) -> int:
-        """Rollouts of one prompt, on average where their number varies; 1 where a row stands alone."""
+        """Rollouts of one prompt, on average if their number varies; 1 if every row is a group of its own."""
         return 1
 
     @property
     def rollout_support(self) -> Support | None:
-        """The support over which the policy is sampled; None where nothing is sampled."""
+        """The support over which the policy is sampled; None if the part samples nothing."""
         return None
 
     @property
     def filters(self) -> Sequence[Select]:
-        """The parts that decide, in order, which of the sampled rows stay."""
+        """The parts that filter the sampled rows, in order."""
         return ()
 
     @property
@@ -108,29 +109,31 @@ class Sampling(Part):
 
     @property
     def compared(self) -> int | None:
-        """Rollouts of one prompt in a batch, None where their number varies or others join them."""
+        """Rollouts of one prompt in a batch; None if their number varies or other rows join them."""
         return None
 
     def mark(self, experience: Experience) -> Experience:
-        """The batch, marked as one that was made as this part makes it, so that `Algorithm.compute_advantages` takes it
-        as it is."""
+        """Marks a batch as made by this part, so that `Algorithm.compute_advantages` accepts it without filtering."""
         return experience.replace(sampled_by=repr(self))
 
     def made(self, experience: Experience) -> bool:
-        """Whether the batch is marked as made by this part."""
+        """Returns True if the batch is marked as made by this part."""
         return experience.sampled_by == repr(self)
 
     def filtered(self, experience: Experience) -> Experience:
-        """The rows of a finished batch, made elsewhere, that this part would have kept.
+        """Returns the rows of a finished batch, made elsewhere, that this part would have kept.
 
         Raises:
-            ExperienceError: the part decides how rollouts are made, for which it is too late.
+            ExperienceError: the part determines how rollouts are made, which a finished batch cannot follow.
         """
         raise self.too_late(repr(self))
 
     @staticmethod
     def too_late(what: str) -> ExperienceError:
-        """The refusal of a finished batch. what: the part, or its setting, that decides how a batch is made."""
+        """Returns the error for a finished batch that was made elsewhere.
+
+        what: the part, or its setting, that determines how a batch is made.
+        """
         return ExperienceError(
             f"Algorithm.compute_advantages: {what} decides how a batch is made, and this one was made elsewhere: "
             "sample with algorithm.sampling(source), or, if your sampler did the same, give compute_advantages "
@@ -138,16 +141,20 @@ class Sampling(Part):
         )
 
     def sampling_overhead(self, kept: float, decisions: float) -> float:
-        """About how many tokens are sampled for each token of a full batch, if filters keep so large a share of the
-        rows and a row has so many decisions: what planning a run needs to know."""
+        """Estimates the tokens that are sampled for each token of a full batch, for planning a run.
+
+        kept: fraction of the rows that the filters keep.
+        decisions: decisions in a row.
+        """
         return 1.0
 
 
 class Select(Part):
-    """`select(experience) -> experience`: which rows, and which of their decisions, are worth learning from.
+    """`select(experience) -> experience` keeps the rows, and the decisions of them, to learn from.
 
-    Rows come out whole and in their order; a decision that is left out leaves the mask and stays context.
-    judges_demonstrations: whether it is shown the demonstrated rows too; otherwise they stay as they are.
+    Rows stay whole and in order; a decision that is left out leaves the mask and remains as context.
+
+    judges_demonstrations: whether the part filters the demonstrated rows too; otherwise they are all kept.
     """
 
     judges_demonstrations: ClassVar[bool] = False
@@ -157,7 +164,7 @@ class Select(Part):
 
 
 def select_rows(selects: Iterable[Select], experience: Experience) -> Experience:
-    """The rows and decisions that the parts leave, in order. Demonstrated rows stay, unless a part judges them too."""
+    """Applies the filters in order; demonstrated rows pass by each filter without `judges_demonstrations`."""
     for select in selects:
         shown = experience.is_demonstration
         if select.judges_demonstrations or not shown.any():
@@ -169,52 +176,52 @@ def select_rows(selects: Iterable[Select], experience: Experience) -> Experience
 
 
 class TaskSampler(Part):
-    """`choice(source, count) -> [count]`: numbers of the tasks that the next rollouts are bought for."""
+    """`choice(source, count) -> [count]` selects the numbers of the tasks of the next rollouts."""
 
     def forward(self, source: Any, count: int) -> Tensor:
         raise NotImplementedError
 
     def observe(self, experience: Experience) -> None:
-        """These rollouts were bought, before any filter: `extras["index"]` tells their tasks, `outcome` their worth.
+        """Updates the part's record of tasks from new rollouts, before any filter, in training mode only.
 
-        What is remembered of them moves in training mode only.
+        The rollouts' tasks are `extras["index"]`, their results `outcome`.
         """
 
 
 class UniformTasks(TaskSampler):
-    """The tasks in random order, all of them before any comes again."""
+    """Selects tasks in random order, each once before any task repeats."""
 
     def forward(self, source: Source, count: int) -> Tensor:
         return source.take(count)
 
 
-# [M] how many rollouts of each task that was chosen -> these rollouts; `group` is the place among the tasks. It may be
+# [M] rollouts of each chosen task -> these rollouts; `group` is the place among the tasks. The function may be
 # called again, for more.
 Buy = Callable[[Tensor], Experience]
 
 
 class RolloutAllocator(Part):
-    """`budget(source, tasks, group, buy) -> experience`: how many rollouts each task gets, about `group` on average.
+    """`budget(source, tasks, group, buy) -> experience` allocates rollouts to tasks, about `group` each on average.
 
-    tasks: [M] numbers, as a `TaskSampler` gave them.
+    tasks: [M] numbers, as a `TaskSampler` returned them.
     """
 
     def check(self, group: int) -> None:
-        """Raises ValueError where `group` rollouts a task cannot be dealt."""
+        """Raises ValueError if `group` rollouts a task are not possible."""
 
     def fixed(self, group: int) -> int | None:
-        """How many rollouts every task gets, None where their number varies."""
+        """Returns the number of rollouts of every task, None if it varies."""
         return None
 
     def forward(self, source: Any, tasks: Tensor, group: int, buy: Buy) -> Experience:
         raise NotImplementedError
 
     def observe(self, experience: Experience) -> None:
-        """As `TaskSampler.observe`."""
+        """Updates the part's record of tasks from new rollouts, as in `TaskSampler.observe`."""
 
 
 class EqualRollouts(RolloutAllocator):
-    """The same number of rollouts for every task."""
+    """Allocates the same number of rollouts to every task."""
 
     def fixed(self, group: int) -> int:
         return group
@@ -224,9 +231,11 @@ class EqualRollouts(RolloutAllocator):
 
 
 class PromptAugmenter(Part):
-    """`guide(source, tasks) -> (tasks, starts)`: how the rollouts of the chosen tasks begin.
+    """`guide(source, tasks) -> (tasks, starts)` sets how the rollouts of the chosen tasks begin.
 
-    A task may come out several times, each a group of its own; each: how often every one of them does.
+    A task may be returned several times, each time as a group of its own.
+
+    each: how often every task is returned.
     """
 
     each: ClassVar[int] = 1
@@ -235,4 +244,7 @@ class PromptAugmenter(Part):
         raise NotImplementedError
 
     def observe(self, experience: Experience) -> None:
-        """As `TaskSampler.observe`; `extras["given"]` and `extras["hinted"]` tell how each row began."""
+        """Updates the part's record of tasks from new rollouts, as in `TaskSampler.observe`.
+
+        `extras["given"]` and `extras["hinted"]` hold the beginning of each row.
+        """

@@ -1,4 +1,4 @@
-"""Choices and budgets that know, before they buy, how often the policy is likely to succeed."""
+"""Task samplers and rollout allocators that use predicted success rates of the policy."""
 
 from __future__ import annotations
 
@@ -21,12 +21,15 @@ from polopt.sampling.task_table import TaskTable
 
 
 class UsesPredictor(Part):
-    """A success rate of every task, from a predictor that is shown what the policy scored lately.
+    """Predicts the success rate of every task from the policy's recent scores.
 
-    predictor: who predicts. context: how many tasks it is shown, those that were tried last. low, high: the least and
-    the greatest outcome; a score is how far between them a task's mean outcome lay. What a task scored when it was last
-    tried, without help, is kept for each of them, and moves in training mode only. `extras["predicted"]` [B] is the
-    rate that was predicted of a row's task before any of its rollouts.
+    predictor: the predictor.
+    context: tasks in the predictor's context, the most recently tried.
+    low: the least outcome.
+    high: the greatest outcome; a score is the position of a task's mean outcome between low and high, in [0, 1].
+
+    Each task's score at its last unaided trial is stored, in training mode only. `extras["predicted"]` [B] is the rate
+    that was predicted for a row's task before its rollouts.
     """
 
     predictor: Predictor = InContext()
@@ -46,19 +49,19 @@ class UsesPredictor(Part):
         self.tried = TaskTable(score=0.0, batch=0.0)
 
     def predict(self, source: PromptSource, tasks: Tensor) -> Tensor:
-        """[M] success rates, float64."""
+        """Returns predicted success rates [M], float64."""
         tried = self.tried.sized(source.size)
         score, batch = tried.column("score"), tried.column("batch")
-        # Latest first; of one batch in the order of their numbers.
+        # Latest batch first; the tasks of one batch in the order of their numbers.
         latest = batch.argsort(descending=True, stable=True)[: min(self.context, int((batch > 0).sum()))]
         known = source.prompts(latest)
         return self.predictor(known, score[latest], source.prompts(tasks)).double().clamp(0, 1)
 
     def scores(self, experience: Experience) -> Tensor:
-        """[B] outcomes as shares of the way from low to high.
+        """Returns outcomes scaled from [low, high] to [0, 1], [B].
 
         Raises:
-            ExperienceError: an outcome outside of them.
+            ExperienceError: an outcome is outside of [low, high].
         """
         share = (experience.outcome.double() - self.low) / (self.high - self.low)
         if not ((share >= 0) & (share <= 1)).all():
@@ -82,12 +85,12 @@ class UsesPredictor(Part):
 
 
 class TopPredicted(UsesPredictor, TaskSampler):
-    """Of the `of` times as many tasks that come next, those that promise most at their predicted success rate p:
+    """Selects, among `of` times as many next tasks, those of the highest score at their predicted success rate p:
 
         "gain": p (1 - p)^2, highest at 1/3;    "variance": p (1 - p), highest at 1/2.
 
-    Level ones: by lot. With of=1 this is `UniformTasks`. A task that is passed over comes again with the next shuffle.
-    Source: V0, arXiv:2602.03584, for the prediction; the worth of a task is that of arXiv:2511.18902.
+    Ties are in random order. With of=1 this is `UniformTasks`. A task that is passed over returns with the next
+    shuffle. Source: V0, arXiv:2602.03584, for the prediction; the score is that of arXiv:2511.18902.
     """
 
     predictor: Predictor = InContext()
@@ -114,10 +117,11 @@ class TopPredicted(UsesPredictor, TaskSampler):
 
 
 class PredictedAllocator(UsesPredictor, RolloutAllocator):
-    """Counts between `least` and `most` that add up to `group` a task and are worth the most (`allocate`), by predicted
-    success rates: few for tasks that are all but certain either way.
+    """Allocates between `least` and `most` rollouts a task, `group` on average, to maximise their value (`allocate`) at
+    predicted success rates.
 
-    Source: V0, arXiv:2602.03584; the worth of a count is that of arXiv:2509.25849.
+    Tasks that are all but certain either way get few rollouts. Source: V0, arXiv:2602.03584; the value of a count is
+    that of arXiv:2509.25849.
     """
 
     predictor: Predictor = InContext()
@@ -141,15 +145,16 @@ class PredictedAllocator(UsesPredictor, RolloutAllocator):
 
 
 class SequentialAllocator(UsesPredictor, RolloutAllocator):
-    """`group` rollouts of every task, then one more, again and again, of those where it pays, up to `most`.
+    """Samples `group` rollouts of every task, then one more at a time of tasks for which it lowers the error enough, up
+    to `most`.
 
-    In units in which outcomes go from -1 to 1, k rollouts of mean m beside a prior v leave the error
+    With outcomes scaled to [-1, 1], fusing k rollouts of mean m with a prior v leaves the error
 
         MSE(k) = D / (k D + 1),   D = max(0, (m - v)^2 - 1 / k),
 
-    and one more rollout is bought while MSE(k) - MSE(k + 1) > cost. Where the prior is believed, D is 0 and nothing is
-    bought; where it is plainly wrong, 1 / (k (k + 1)) decides: with the default cost up to 16. The batch has as many
-    rows more than the loop asked for.
+    and one more rollout is sampled while MSE(k) - MSE(k + 1) > cost. If the mean agrees with the prior, D is 0 and no
+    rollout is added; if it clearly disagrees, the decrease tends to 1 / (k (k + 1)): with the default cost up to 16
+    rollouts. The additional rollouts make the batch larger than the loop's.
 
     Source: V0.5, arXiv:2603.10848.
     """
@@ -176,7 +181,7 @@ class SequentialAllocator(UsesPredictor, RolloutAllocator):
         return noted(batch, rate)
 
     def goes_on(self, batch: Experience, rate: Tensor) -> Tensor:
-        """[M] bool: of which tasks one more rollout pays."""
+        """Returns the mask [M] of tasks that get one more rollout."""
         group, none = batch.group.to(rate.device), torch.zeros_like(rate)
         count = none.index_add(0, group, torch.ones_like(group, dtype=rate.dtype))
         won = none.index_add(0, group, self.scores(batch).to(rate.device))
@@ -186,11 +191,11 @@ class SequentialAllocator(UsesPredictor, RolloutAllocator):
 
 
 def look_ahead(apart: Tensor, count: Tensor) -> Tensor:
-    """MSE(k) - MSE(k + 1) of a mean of k values, of variance 1 each, fused with a prior of squared error D:
-    D / (k D + 1) - D / ((k + 1) D + 1)."""
+    """MSE(k) - MSE(k + 1) of a mean of k values of variance 1, fused with a prior of squared error D: D / (k D + 1) -
+    D / ((k + 1) D + 1)."""
     return apart**2 / ((count * apart + 1) * ((count + 1) * apart + 1))
 
 
 def noted(batch: Experience, rate: Tensor) -> Experience:
-    """The batch with what was predicted of each row's task."""
+    """Returns the batch with each row's predicted success rate, `extras["predicted"]`."""
     return batch.replace(extras={"predicted": rate.to(batch.device)[batch.group]})

@@ -1,4 +1,4 @@
-"""Who predicts how often a policy will succeed at a task, before it tries."""
+"""Predictors of a policy's success rate at a task before its rollouts."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ WEIGHTS, SETTINGS = "predictor.safetensors", "predictor.json"
 
 
 class Predictor(Part):
-    """`predictor(context_prompts, context_scores, prompts) -> [prompts]` success rates in [0, 1], without gradient.
+    """`predictor(context_prompts, context_scores, prompts) -> [prompts]` predicts success rates in [0, 1], without
+    gradient.
 
-    The policy is known by its context alone: prompts that it has tried, and its mean score in [0, 1] at each.
+    The context alone describes the policy: prompts that it has tried, and its mean score in [0, 1] at each.
     """
 
     def forward(self, context_prompts: Sequence[str], context_scores: Tensor, prompts: Sequence[str]) -> Tensor:
@@ -30,7 +31,7 @@ class Predictor(Part):
 
 
 class BaseRate(Predictor):
-    """The mean score of the context for every prompt, with `mass` scores of `rate` added to it."""
+    """Predicts the mean score of the context for every prompt, with `mass` pseudo-scores of `rate` added."""
 
     rate: float = 0.5
     mass: float = 1.0
@@ -46,31 +47,37 @@ class BaseRate(Predictor):
 
 @functools.lru_cache(maxsize=1 << 14)
 def ngrams(text: str, longest: int, buckets: int) -> Tensor:
-    """The places in a table of `buckets` rows of all runs of 1 to `longest` bytes of a text, in their order."""
+    """Returns table indices, in [0, buckets), of all runs of 1 to `longest` bytes of a text, the shorter runs first."""
     codes = torch.tensor(list(text.encode()), dtype=torch.int64)
     keys, found = torch.zeros_like(codes), []
     for n in range(1, longest + 1):
         if len(codes) < n:
             break
-        # Multiplied and added in integers that wrap around: a number for each run, hashed at the end.
+        # A polynomial code of each run in wrapping integers, hashed at the end.
         keys = keys[: len(codes) - n + 1] * 257 + codes[n - 1 :] + 1
         found.append((ops.scrambled(keys) >> 8) % buckets)
     return torch.cat(found) if found else codes
 
 
 class InContext(Predictor):
-    """Logistic regression of scores on what a small encoder sees in a prompt, fitted to the context at every call.
+    """Logistic regression of scores on a small encoder's features of the prompts, fitted to the context at every call.
 
-    The encoder adds up `width` numbers for each run of at most `longest` bytes of the prompt, from a table of `buckets`
-    rows, and passes them through a residual layer: phi(x), of length 1. The head is the weights w that minimise
+    The encoder sums vectors of size `width` over the runs of at most `longest` bytes of the prompt, from a table of
+    `buckets` rows, and passes the sum through a residual layer: phi(x), of length 1. The head is the weights w that
+    minimise
 
         n sum_i CE(score_i, sigmoid(w . phi(x_i))) + 1/2 sum_k lambda_k (w_k - w0_k)^2,
 
-    found by Newton steps that gradients pass through, and its answer is the mean of sigmoid over what is still unknown
-    of w (MacKay's approximation). w0, lambda and n belong to the model, with the encoder: `fit` learns them from the
-    histories of many policies, so that w0 is what holds for most of them. Without a context w0 alone answers.
+    found by differentiable Newton steps; the prediction is the mean of the sigmoid under the remaining uncertainty of w
+    (MacKay's approximation). w0, lambda and n are parameters of the model, as the encoder's are: `fit` learns them from
+    the scores of many policies, so that w0 fits most of them. Without a context w0 alone predicts.
 
-    model: a folder that `save` wrote, whose sizes then hold; None draws the table with `seed` and knows nothing yet.
+    width: features of a prompt.
+    longest: the longest run of bytes.
+    buckets: rows of the encoder's table.
+    seed: the seed of an untrained model.
+    model: a folder that `save` wrote, which then sets the sizes; None initialises the table at random with `seed`.
+
     The weights are never trained together with a policy, and checkpoints hold them.
 
     Source: V0, arXiv:2602.03584, whose encoder is a language model and whose head is TabPFN.
@@ -103,12 +110,12 @@ class InContext(Predictor):
         self.requires_grad_(False)
 
     def see(self, prompts: Sequence[str]) -> Tensor:
-        """[prompts, width + 1] what the encoder sees, with gradient, and a 1 for the bias."""
+        """Returns the encoder's features of prompts and a 1 for the bias, [prompts, width + 1], with gradient."""
         runs = [ngrams(text, self.longest, self.buckets) for text in prompts]
         return self.encode(runs)
 
     def encode(self, runs: Sequence[Tensor]) -> Tensor:
-        """As `see`, of prompts as `ngrams` gives them."""
+        """Returns the features of `see` for prompts given as the indices of `ngrams`."""
         device = self.table.device
         sizes = torch.tensor([len(r) for r in runs], dtype=torch.int64)
         flat = torch.cat([*runs, torch.zeros(0, dtype=torch.int64)]).to(device)
@@ -120,7 +127,8 @@ class InContext(Predictor):
         return torch.cat([x, torch.ones_like(x[:, :1])], -1)
 
     def logits(self, context: Tensor, scores: Tensor, queries: Tensor) -> Tensor:
-        """[..., queries] from what the encoder sees in the context [..., n, d] and in the queries [..., q, d]."""
+        """Returns logits [..., q] from the features of the context [..., n, d], with its scores, and of the queries
+        [..., q, d]."""
         prior, precision = self.prior.double(), self.precision.double().exp()
         weight, curvature = posterior(context, scores, prior, precision, self.evidence.double().exp())
         mean = (queries @ weight[..., None])[..., 0]
@@ -143,7 +151,7 @@ class InContext(Predictor):
         return self.logits(self.see(context_prompts), scores, self.see(prompts)).sigmoid()
 
     def save(self, folder: Path | str) -> None:
-        """Weights and sizes, for `model`."""
+        """Writes weights and sizes to a folder that the setting `model` names."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         sizes = {"width": self.width, "longest": self.longest, "buckets": self.buckets}
@@ -152,7 +160,7 @@ class InContext(Predictor):
 
     @classmethod
     def load(cls, folder: Path | str) -> Self:
-        """The predictor that `save` wrote."""
+        """Returns the predictor that `save` wrote."""
         return cls(model=str(folder))
 
 
@@ -169,10 +177,10 @@ def _read(folder: Path) -> dict[str, int]:
 def posterior(
     x: Tensor, y: Tensor, prior: Tensor, precision: Tensor, evidence: Tensor | float = 1.0, steps: int = 6
 ) -> tuple[Tensor, Tensor]:
-    """Weights [..., d] of the logistic regression of y [..., n] in [0, 1] on x [..., n, d] that are likeliest under
-    N(prior, 1 / precision), each pair counted `evidence` times, and the curvature [..., d, d] there.
+    """Returns the posterior mode of a logistic regression's weights, [..., d], and the curvature there, [..., d, d].
 
-    Two steps with the curvature's upper bound, which cannot overshoot, then Newton's.
+    The regression is of y [..., n] in [0, 1] on x [..., n, d] with the prior N(prior, 1 / precision), each pair counted
+    `evidence` times. Two steps use the curvature's upper bound, which cannot overshoot; the others are Newton steps.
     """
     ridge = torch.diag(precision)
     weight = prior.expand(*x.shape[:-2], x.shape[-1])

@@ -1,4 +1,4 @@
-"""Tasks in a mixture: some in turn, some by how much the policy's answers to them vary."""
+"""A mixture of tasks in turn and tasks weighted by the variance and diversity of the policy's answers."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from polopt.support import Support
 
 Measure = Literal["distinct", "self-bleu", "edit distance"]
 EPS = 1e-8
-# Rollouts that are bought at once where all tasks are measured, if a batch has fewer.
+# Rollouts per request when all tasks are scored, if a batch has fewer rows.
 AT_ONCE = 1024
 
 
 class VariancePromotingSampler(TaskSampler):
-    """floor(share n) of n tasks by lot, with replacement, in proportion to their weights; the others in turn.
+    """Samples floor(share n) of n tasks with replacement, in proportion to their weights; the others come in turn.
 
     Before the first batch, and again after every `every` batches that were learned from, all tasks are rolled out
     `rollouts` times over `support`, which costs as much as any other rollouts. A task's score is
 
         variance p (1 - p) + diversity D
 
-    with p the mean outcome and D how different its answers are, in [0, 1]: by `measure`, distinct-3, 1 - self-BLEU of
-    orders 1 to 3, or the mean edit distance over the length of the longest answer. New weights are the scores, moved
-    and scaled to go from 0 to 1 over all tasks; momentum of the old weights stays. Where all weights are 0, all tasks
-    come in turn. Moves in training mode only. Source: variance-aware sampling in MMR1, arXiv:2509.21268.
+    with p the mean outcome and D in [0, 1] the diversity of its answers by `measure`: distinct-3, 1 - self-BLEU of
+    orders 1 to 3, or the mean edit distance over the length of the longest answer. New weights are the scores, scaled
+    to [0, 1] over all tasks; `momentum` is the fraction of the old weights in them. If all weights are 0, all tasks
+    come in turn. Weights change in training mode only. Source: variance-aware sampling in MMR1, arXiv:2509.21268.
     """
 
     share: float = 0.5
@@ -56,7 +56,7 @@ class VariancePromotingSampler(TaskSampler):
                 f"{self.rollouts}"
             )
         self.table = TaskTable(weight=0.0)
-        # Batches learned from since the weights were renewed; -1 before there are any.
+        # Batches learned from since the weights were last updated; -1 before the first update.
         self.register_buffer("age", torch.tensor(-1))
 
     def forward(self, source: Source, count: int) -> Tensor:
@@ -78,7 +78,7 @@ class VariancePromotingSampler(TaskSampler):
         age += age >= 0
 
     def scores(self, source: Source) -> Tensor:
-        """[tasks] from fresh rollouts."""
+        """Returns each task's score, [tasks], from new rollouts."""
         found = []
         for tasks in torch.arange(source.size).split(max(1, max(source.rows, AT_ONCE) // self.rollouts)):
             found.append(self._score(source.rollout(RolloutRequest(tasks, self.rollouts, self.support))))
@@ -94,7 +94,7 @@ class VariancePromotingSampler(TaskSampler):
 
 
 def different(experience: Experience, measure: Measure) -> float:
-    """How different the rows' decisions are from each other, 0 to 1."""
+    """Returns the diversity of the rows' decisions, in [0, 1]."""
     pairs = zip(experience.extras["tokens"], experience.mask, strict=True)
     answers = [tokens[mask].tolist() for tokens, mask in pairs]
     if measure == "distinct":

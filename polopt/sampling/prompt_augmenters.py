@@ -1,4 +1,4 @@
-"""How rollouts begin: in the middle of a known solution, or with a book of rules at hand."""
+"""Prompt augmenters: begin rollouts in the middle of a known solution, or with rules in the prompt."""
 
 from __future__ import annotations
 
@@ -16,20 +16,24 @@ from polopt.sampling.task_table import TaskTable
 from polopt.situation import Situation
 from polopt.support import Support
 
-# Stands where somebody has yet to write the rules.
+# The default rules, which a user is to replace.
 NO_RULES = "\nThink of the rules."
 
 
 class SolutionPrefixes(PromptAugmenter):
-    """Each task twice: as it is, and with the beginning of its demonstrated solution, no more of it than helps.
+    """Returns each task twice: as it is, and with the shortest prefix of its demonstrated solution from which a rollout
+    succeeds.
 
-    A solution has checkpoints k = 0 to `checkpoints`, after the share most * k / checkpoints of its decisions. When a
-    task comes for the first time, `tries` rollouts (over `support`) go on from each checkpoint in turn, until one of
-    them reaches `solved`: from there its guided group begins from then on, or from the last one, if none does. What
-    was tried is in no batch. A task that is solved from checkpoint 0 stands twice as it is.
+    A solution has checkpoints k = 0 to `checkpoints`, after the fraction most * k / checkpoints of its decisions. When
+    a task comes for the first time, `tries` rollouts (over `support`) continue from each checkpoint in turn, until one
+    of them reaches `solved`: the task's guided group begins there from then on, or at the last checkpoint if none does.
+    These trial rollouts are in no batch. A task that is solved from checkpoint 0 is returned twice as it is.
 
-    moving: a guided group moves its task's checkpoint, back by one if anybody solved it, on by one if nobody did. With
-    tries 0 a task begins at the last one. What is remembered moves in training mode only.
+    moving: a guided group moves its task's checkpoint, back by one if any of its rows solved the task, else forward by
+        one.
+    tries: trial rollouts from each checkpoint; with 0 a task begins at the last checkpoint.
+
+    The checkpoints change in training mode only.
 
     Source: POPE, arXiv:2601.18779, where checkpoints stay.
     """
@@ -64,12 +68,12 @@ class SolutionPrefixes(PromptAugmenter):
         return tasks.repeat_interleave(2), starts
 
     def _given(self, lengths: Tensor, checkpoint: Tensor) -> Tensor:
-        """[M] decisions that stand there; one is always left to the policy."""
+        """Returns the length of each prefix, [M]; at least one decision is left to the policy."""
         share = self.most * checkpoint.double() / self.checkpoints
         return (share * lengths).round().long().minimum(lengths - 1)
 
     def _search(self, source: Source, tasks: Tensor, lengths: Tensor) -> Tensor:
-        """[M] the first checkpoint from which some rollout reaches `solved`."""
+        """Returns the first checkpoint [M] from which some rollout reaches `solved`; the last one if none does."""
         found = torch.full_like(lengths, self.checkpoints)
         left = torch.arange(len(lengths))
         for k in range(self.checkpoints + 1) if self.tries else ():
@@ -102,12 +106,16 @@ class SolutionPrefixes(PromptAugmenter):
 
 
 class RulePrompts(PromptAugmenter):
-    """Each task twice: as it is, and for a sampler that has `rules` to read behind the prompt. plain False: the latter
-    alone.
+    """Returns each task twice: as it is, and with `rules` appended to the prompt of the sampling policy.
 
-    hidden: the rules are no part of the rows that were sampled with them, so that the policy learns to do without.
-    `extras["hinted"]` marks these rows; their `rollout_logp` is that of who had read the rules. The two are groups of
-    their own: `credit.SameTask` compares them with each other. Source: PolicyRollout, arXiv:2510.09474."""
+    rules: the text.
+    hidden: the rules are left out of the rows that were sampled with them, so that the policy learns to answer without.
+        `extras["hinted"]` marks these rows; their `rollout_logp` is that of the policy with the rules.
+    plain: whether a task is returned as it is, too; False returns it with the rules alone.
+
+    The two are groups of their own: `credit.SameTask` compares them with each other. Source: PolicyRollout,
+    arXiv:2510.09474.
+    """
 
     rules: str
     hidden: bool = True

@@ -1,4 +1,4 @@
-"""Experience of earlier policies, mixed into that of the current one."""
+"""Replay of earlier policies' groups, mixed with rollouts of the current policy."""
 
 from __future__ import annotations
 
@@ -18,15 +18,18 @@ from polopt.schedules import Schedule, now
 class Replay(Rollouts):
     """Rollouts of the current policy, mixed with groups that were sampled for the last few batches.
 
-    Each group of a batch is, with probability `share` (a number or a schedule), a group of the last `batches`
-    batches instead of a new one, drawn among all of theirs alike, at most once each, as long as there are any; one
-    group at least is new. A batch of `source.rows` rows therefore costs about 1 - share of its rollouts. Groups stay
-    whole, so credit that compares the rows of a group compares rows of one policy.
+    Each group of a batch is replayed with probability `share`: it is drawn uniformly, without replacement, from the
+    groups of the last `batches` batches while there are any; at least one group is new. A batch of `source.rows` rows
+    therefore costs about 1 - share of its rollouts. Groups stay whole, so credit that compares the rows of a group
+    compares rows of one policy.
 
-    Rows come back as they were sampled: `rollout_logp` is their own policy's, `outcome` what the world paid; what the
-    learner says of them, and their credit, are computed afresh. `extras["age"]` [B] is how many batches ago a row
-    was sampled, 0 for a new one. The draw is the source's generator's. Memory moves in training mode only. With
-    share 0 this is `Rollouts`, number for number.
+    share: probability of replaying a group, a number or a schedule.
+    batches: batches whose new groups are kept.
+
+    Rows return as they were sampled, with `rollout_logp` of their own policy and the `outcome` of their episode; the
+    learner's log-probabilities and their credit are computed anew. `extras["age"]` [B] is how many batches ago a row
+    was sampled, 0 for a new one. Draws use the source's generator. The memory changes in training mode only. With share
+    0 the result equals that of `Rollouts`, number for number.
 
     Source: the mixture over past policies of ReMix, arXiv:2507.06892.
     """
@@ -69,7 +72,7 @@ class Replay(Rollouts):
         return (1 - now(self.share)) * super().sampling_overhead(kept, decisions)
 
     def _choose(self, kept: Sequence[Experience], groups: int, generator: torch.Generator) -> list[Tensor]:
-        """[B] bool for each batch that is kept: which rows are replayed."""
+        """Returns for each stored batch the mask [B] of the rows that are replayed."""
         share = now(self.share)
         numbered = [ops.group_index(batch.group) for batch in kept]
         sizes = [len(size) for _, size in numbered]
@@ -85,6 +88,6 @@ class Replay(Rollouts):
 
 
 def aged(experience: Experience, batches: int) -> Experience:
-    """The batch with `extras["age"]`: sampled so many batches ago."""
+    """Returns the batch with `extras["age"]`, the number of batches since it was sampled."""
     age = torch.full((len(experience),), batches, dtype=torch.long, device=experience.device)
     return experience.replace(extras={"age": age})

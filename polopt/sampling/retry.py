@@ -1,4 +1,4 @@
-"""Second tries of what failed: rows that are cut, told something, and go on."""
+"""Retries of failed rows: rows are cut, continue after an inserted text, and join the batch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from polopt.situation import Situation
 
 
 def trie_logp(texts: Sequence[Sequence[int]]) -> list[list[float]]:
-    """log of how often each token follows those before it, among the texts that begin alike.
+    """Returns the log-frequency of each token after its prefix, among the texts that share the prefix.
 
     A text's sum is the log of its share of all texts, if none begins another.
     """
@@ -30,29 +30,33 @@ def trie_logp(texts: Sequence[Sequence[int]]) -> list[list[float]]:
 
 
 class RetrySource(ContinuingSource, EncodingSource, Protocol):
-    """A source for second tries: rows go on behind texts that it encodes."""
+    """A source for retries: rows continue after texts that it encodes."""
 
 
 class RetryRollouts(Rollouts):
-    """Rollouts, and *probes*: failed rows that are cut, told one of `texts` as if they had said it, and go on.
+    """Rollouts, and *probes*: failed rows that are cut and continue after one of `texts`, inserted as the policy's own
+    decisions.
 
-    Of the rows whose outcome is below `solved`, each is probed with probability `chance`. It is cut in its last turn,
-    of which the share `kept` of its decisions stays (0: the whole answer goes); a text is drawn evenly, and the policy
-    goes on from there. Of the probes stay those whose text the policy finds likeliest, by its mean log-probability a
-    token: at most `keep` times as many as there are rollouts. They join the groups of the rows that they come from.
+    Of the rows whose outcome is below `solved`, each is probed with probability `chance`. A row is cut in its last
+    turn, of which the first fraction `kept` of the decisions stays (0: the whole answer is cut off); a text is drawn
+    uniformly, and the policy continues after it. Of the probes those stay whose text is likeliest under the policy, by
+    its mean log-probability a token: at most `keep` times as many as there are rollouts. They join the groups of the
+    rows that they come from.
 
-    What was put in counts as decided, with the `rollout_logp` of who decided it: the frequency of each token among the
-    texts that begin alike, so that a text has 1 / (number of texts). Before it stand a failed row's decisions, which
-    are likelier among those that failed: the sampler's log-probability - log(failed share) / (decisions there).
+    The inserted tokens count as decisions, with the `rollout_logp` of the insertion: the frequency of each token among
+    the texts that share its prefix, so that a text has 1 / (number of texts). The decisions before them are a failed
+    row's, which are likelier among those that failed: the sampler's log-probability - log(failed share) / (decisions
+    there).
 
-    `extras["probe"]` [B] bool marks probes. `extras["policy_logp"]` and `extras["probe_logp"]` [B, T] hold what the
-    sampling policy and the probe make of each decision. Of a rollout the probe's is known, and real, if its last turn
-    begins with a text and `kept` is 0; of all others it is -1e4: no probe would have made them. Probes are sampled on
-    top of the rows that the loop wants. Draws are the source's generator's. With chance 0 this is `Rollouts`, number
-    for number, with these marks. Source: REX-RAG, arXiv:2508.08149.
+    `extras["probe"]` [B] bool marks probes. `extras["policy_logp"]` and `extras["probe_logp"]` [B, T] hold the
+    log-probability of each decision under the sampling policy and under the probe. The probe's value of a rollout is
+    its real log-probability if the rollout's last turn begins with a text and `kept` is 0; for all other rollouts it is
+    -1e4, since no probe could have made them. Probes are sampled beyond the rows of the loop's batch. Draws use the
+    source's generator. With chance 0 the result equals that of `Rollouts`, number for number, with these marks. Source:
+    REX-RAG, arXiv:2508.08149.
 
     Raises:
-        ValueError: a text that has no tokens, or that begins another: what follows would be no probability.
+        ValueError: a text has no tokens, or begins another, so that the frequencies are no probabilities.
     """
 
     texts: Sequence[str]
@@ -96,7 +100,7 @@ class RetryRollouts(Rollouts):
         return {"probe": float(experience.extras["probe"].double().mean())}
 
     def sampling_overhead(self, kept: float, decisions: float) -> float:
-        """Half of the rows are taken to fail."""
+        """Estimates the tokens sampled for each token of a full batch, as if half of the rows fail."""
         return super().sampling_overhead(kept, decisions) + self.chance * 0.5 * (1 - self.kept)
 
     def gather(self, source: RetrySource) -> Experience:
@@ -104,7 +108,7 @@ class RetryRollouts(Rollouts):
         texts = [source.encode(text) for text in self.texts]
         _check(self.texts, texts)
         table, (begin, at) = trie_logp(texts), self._cuts(batch, max(map(len, texts)))
-        # Who had read a hidden hint cannot go on: nobody else knows what it said.
+        # Rows with a hidden hint cannot continue: the row does not contain the hint.
         failed = (batch.outcome < self.solved) & batch.mask.any(1) & ~batch.extras["hinted"]
         share = failed.double().mean()
         own = _noted(batch, failed & False, batch.rollout_logp, self._of_rollouts(batch, begin, texts, table, share))
@@ -127,8 +131,12 @@ class RetryRollouts(Rollouts):
         return Experience.join([own, probes[best]]) if len(best) else own
 
     def _cuts(self, batch: Experience, longest: int) -> tuple[Tensor, Tensor]:
-        """[B] the column of the first decision of each row's last turn, and that before which it is cut. As much of the
-        turn goes as the longest text needs, and one decision after it, if there is so much."""
+        """Returns the columns [B] of the first decision of each row's last turn, and of the decision before which it is
+        cut.
+
+        At least as much of the turn is cut as the longest text needs and one decision after it, if the turn has that
+        many.
+        """
         width = torch.arange(batch.mask.shape[1], device=batch.device)
         last = torch.where(batch.mask, batch.turn, -1).amax(1, keepdim=True)
         turn = batch.mask & (batch.turn == last)
@@ -145,7 +153,7 @@ class RetryRollouts(Rollouts):
         table: Sequence[Sequence[float]],
         failed: Tensor,
     ) -> Tensor:
-        """[B, T] what the probe makes of rows that it did not make."""
+        """Returns the log-probabilities [B, T] of the rollouts' decisions under the probe."""
         found, width = torch.full_like(batch.rollout_logp, ops.NOTHING), batch.mask.shape[1]
         for text, logp in zip(texts, table, strict=True) if not self.kept else ():
             place = begin[:, None] + torch.arange(len(text), device=batch.device)
@@ -173,8 +181,11 @@ def _noted(batch: Experience, probe: Tensor, said: Tensor, probed: Tensor) -> Ex
 
 
 def _as_probe(batch: Experience, at: Tensor, put_in: Tensor, failed: Tensor) -> Tensor:
-    """[B, T] a probe's log-probabilities of rows that it cuts at `at` and puts `put_in` into. The decisions before are
-    those of failures, of which there is the share `failed`: likelier among them than among all."""
+    """Returns a probe's log-probabilities [B, T] of rows cut at `at` with `put_in` inserted.
+
+    The decisions before the cut are those of failed rows, a fraction `failed` of all: they are likelier among these
+    than among all rows.
+    """
     before = batch.mask & (torch.arange(batch.mask.shape[1], device=batch.device) < at[:, None])
     shift = -failed.clamp(min=1e-8).log() / before.sum(1, keepdim=True).clamp(min=1)
     policy = torch.where(before, batch.rollout_logp + shift.to(batch.rollout_logp.dtype), batch.rollout_logp)
@@ -182,7 +193,7 @@ def _as_probe(batch: Experience, at: Tensor, put_in: Tensor, failed: Tensor) -> 
 
 
 def _placed(batch: Experience, at: Tensor, values: Sequence[Sequence[float]]) -> Tensor:
-    """[B, T] float64, each row's values from column `at` on, as far as the row goes, and 1 elsewhere."""
+    """Returns each row's values from column `at` on, as far as the row goes, and 1 elsewhere, [B, T] float64."""
     placed = torch.ones(batch.mask.shape, dtype=torch.double, device=batch.device)
     for row, (column, mine) in enumerate(zip(at.tolist(), values, strict=True)):
         end = min(column + len(mine), placed.shape[1])

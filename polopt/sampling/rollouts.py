@@ -1,4 +1,4 @@
-"""Where an optimiser batch comes from."""
+"""Sources of an optimiser batch: rollouts, demonstrations, preference pairs and raw texts."""
 
 from __future__ import annotations
 
@@ -34,13 +34,16 @@ from polopt.support import Support
 class Rollouts(Sampling):
     """Groups of independent rollouts of the current policy.
 
-    group: rollouts per prompt. choice: which tasks they are bought for. budget: how many of the rollouts each task
-    gets, `group` on average. guide: how they begin, plainly if None. support: the sampler's temperature, top-k and
-    top-p. adapt: what gives each decision a temperature of its own around that one, if anything. select: filters, in
-    order. refills: how many further times to
-    sample when the filters left less than a full batch; rows beyond a full batch are dropped, whole groups at a time,
-    so that no group's statistics lose a row. mix: what joins the rollouts in the end, in order, beyond the rows that
-    the loop wants.
+    group: rollouts per prompt.
+    choice: selects the tasks.
+    budget: allocates the rollouts to the tasks, `group` each on average.
+    guide: sets how the rollouts begin; None for plain ones.
+    support: the sampler's temperature, top-k and top-p.
+    adapt: gives each decision a temperature of its own around that one; None for one temperature.
+    select: filters, in order.
+    refills: how many further times to sample if the filters left less than a full batch; rows beyond a full batch are
+        dropped, whole groups at a time, so that no group's statistics lose a row.
+    mix: parts that add rows to the rollouts in the end, in order, beyond the rows of the loop's batch.
     """
 
     group: int = 8
@@ -73,10 +76,10 @@ class Rollouts(Sampling):
         return experience
 
     def filtered(self, experience: Experience) -> Experience:
-        """The rows of a finished batch that `select` keeps; nothing is sampled in their place.
+        """Returns the rows of a finished batch that `select` keeps; no others are sampled in place of the dropped ones.
 
         Raises:
-            ExperienceError: anything but `select`, group size and support decides how rollouts are made.
+            ExperienceError: a setting other than `select`, group size and support determines how rollouts are made.
         """
         if type(self) is not Rollouts:
             raise self.too_late(repr(self))
@@ -87,7 +90,7 @@ class Rollouts(Sampling):
             return select_rows(self.select, experience)
 
     def gather(self, source: Any) -> Experience:
-        """The rollouts of one batch."""
+        """Returns the rollouts of one batch."""
         return self.draw(source, source.rows)
 
     @property
@@ -111,11 +114,11 @@ class Rollouts(Sampling):
         return None if self.mix else self.budget.fixed(self.group)
 
     def sampling_overhead(self, kept: float, decisions: float) -> float:
-        """Whole batches until what the filters keep fills one."""
+        """Returns the number of whole batches whose kept rows fill one batch, 1 + refills at most."""
         return float(min(1 + self.refills, math.ceil(1 / kept))) if self.select else 1.0
 
     def draw(self, source: Source, rows: int) -> Experience:
-        """About so many rows: whole groups, and at least one."""
+        """Samples about `rows` rows: whole groups, and at least one."""
         batches: list[Experience] = []
         support = self.support if self.adapt is None else self.adapt(self.support)
         for _ in range(1 + self.refills):
@@ -131,7 +134,7 @@ class Rollouts(Sampling):
         return batch
 
     def buy(self, source: Source, groups: int, support: Support) -> Experience:
-        """The rollouts of so many groups, one at least, before any filter."""
+        """Samples the rollouts of `groups` groups, at least one, without the filters."""
         guide = self.guide
         tasks = self.choice(source, groups if guide is None else max(1, groups // guide.each))
         tasks, starts = (tasks, None) if guide is None else guide(source, tasks)
@@ -140,14 +143,14 @@ class Rollouts(Sampling):
         for part in (self.choice, self.budget, guide):
             if part is not None:
                 part.observe(batch)
-        # Rows of a group that were bought one after the other stand together again.
+        # Rows of a group that were sampled in several requests become adjacent again.
         order = batch.group.argsort(stable=True)
         return batch if torch.equal(order, torch.arange(len(order), device=order.device)) else batch[order]
 
     def play(
         self, source: Source, tasks: Tensor, copies: Tensor, support: Support, starts: Sequence[Start] | None
     ) -> Experience:
-        """So many rollouts of each task."""
+        """Samples `copies` rollouts of each task."""
         return source.rollout(RolloutRequest(tasks, copies, support, starts=starts))
 
 
@@ -155,7 +158,7 @@ _FIELDS = {field.name: field for field in settings_of(Rollouts)}
 
 
 def _whole_groups(experience: Experience, rows: int) -> Experience:
-    """The first groups that fit into `rows`, and at least one."""
+    """Returns the first groups that fit into `rows`, and at least one."""
     index, size = ops.group_index(experience.group)
     fits = size.cumsum(0) <= rows
     fits[:1] = True
@@ -163,10 +166,10 @@ def _whole_groups(experience: Experience, rows: int) -> Experience:
 
 
 class _Imitated(Sampling):
-    """Rows that somebody else decided."""
+    """Rows that demonstrations determine and the policy imitates."""
 
     def filtered(self, experience: Experience) -> Experience:
-        """The finished batch itself, of which no row was sampled.
+        """Returns the finished batch itself, since no row was sampled.
 
         Raises:
             ExperienceError: rows have the log-probabilities of a sampler and are not marked as demonstrated.
@@ -184,7 +187,7 @@ class _Imitated(Sampling):
 
 
 class Demonstrations(_Imitated):
-    """Solutions that come with the tasks, as if the policy had decided them."""
+    """Demonstrated solutions of the tasks, as decisions of the rows."""
 
     source_capabilities = frozenset({"demonstrations"})
 
@@ -193,8 +196,8 @@ class Demonstrations(_Imitated):
 
 
 class PreferencePairs(_Imitated):
-    """Pairs of answers that come with the tasks: of each task the preferred one, with outcome 1, and the rejected one,
-    with outcome 0, as one group."""
+    """Preference pairs: of each task the preferred answer, with outcome 1, and the rejected one, with outcome 0, as one
+    group."""
 
     source_capabilities = frozenset({"pairs"})
 
@@ -207,7 +210,7 @@ class PreferencePairs(_Imitated):
 
 
 class RawTexts(_Imitated):
-    """Raw texts in pieces of at most `length` tokens, as if the policy had decided them: continued pre-training."""
+    """Raw texts in pieces of at most `length` tokens, as decisions of the rows: continued pre-training."""
 
     length: int = 512
 

@@ -1,4 +1,4 @@
-"""Rollouts with Monte-Carlo values inside them."""
+"""Rollouts with Monte-Carlo values at intermediate states."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from polopt.sampling.source_protocols import ContinuingSource
 
 
 class SegmentRollouts(Rollouts):
-    """Rollouts that are cut where the policy was in doubt, with the value of the state at each cut.
+    """Rollouts that are cut where the policy was uncertain, with a Monte-Carlo value of the state at each cut.
 
-    In doubt are the decisions that were taken with a probability below `threshold`; each row is cut before the first
-    of them and before every `interval`-th one after it. A cut's value is the mean outcome of `rollouts` fresh
-    continuations from there, over the same support. Cuts at which rows of a group have decided alike, such as those
-    at their beginning, share their continuations. The continuations are not part of the batch.
+    Uncertain decisions are those with a sampling probability below `threshold`; each row is cut before the first of
+    them and before every `interval`-th one after it. A cut's value is the mean outcome of `rollouts` new continuations
+    from there, over the same support. Cuts at which rows of a group have the same tokens so far, such as those at their
+    beginning, share their continuations. The continuations are not part of the batch.
 
-    `extras["cut"]` [B, T] bool: decisions before which a row is cut. `extras["cut_value"]` [B, T]: values there, 0
-    elsewhere; in what the world paid, what it had paid before the cut included.
+    `extras["cut"]` [B, T] bool marks the decisions before which a row is cut. `extras["cut_value"]` [B, T] holds the
+    values there, 0 elsewhere, in units of the outcome, the reward before the cut included.
 
     Source: SPO-chain, arXiv:2505.23564.
     """
@@ -43,7 +43,8 @@ class SegmentRollouts(Rollouts):
             )
 
     def sampling_overhead(self, kept: float, decisions: float) -> float:
-        """Of a row a fifth is taken to be in doubt; a continuation is half a row on average."""
+        """Estimates the overhead as if a fifth of a row's decisions are uncertain; a continuation is half a row on
+        average."""
         return super().sampling_overhead(kept, decisions) + self.rollouts * math.ceil(decisions / 5 / self.interval) / 2
 
     def gather(self, source: ContinuingSource) -> Experience:
@@ -60,12 +61,12 @@ class SegmentRollouts(Rollouts):
 
 
 def in_doubt(experience: Experience, threshold: float) -> Tensor:
-    """[B, T] bool: decisions that the sampler took with a probability below the threshold."""
+    """Returns the mask [B, T] of decisions whose sampling probability was below the threshold."""
     return experience.mask & (experience.rollout_logp.exp() < threshold)
 
 
 def _states(batch: Experience, rows: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
-    """One cut (its number) for each state of a group, and for each cut the number of its state."""
+    """Returns the index of one cut for each distinct state of a group, and each cut's index of its state."""
     tokens = batch.extras["tokens"][rows]
     before = torch.arange(tokens.shape[1], device=tokens.device) < columns[:, None]
     key = torch.cat([batch.group[rows, None], columns[:, None], torch.where(before, tokens, -1)], 1)
@@ -76,9 +77,9 @@ def _states(batch: Experience, rows: Tensor, columns: Tensor) -> tuple[Tensor, T
 
 
 class UncertainTokens(Select):
-    """Keep the decisions that the sampler took with a probability below `threshold`; the others stay context.
+    """Keeps the decisions whose sampling probability was below `threshold`; the others remain as context.
 
-    A choice that was all but certain has hardly any alternative to learn about. Source: the probability mask of SPO,
+    A nearly certain decision has hardly any alternative to learn about. Source: the probability mask of SPO,
     arXiv:2505.23564.
     """
 

@@ -1,4 +1,4 @@
-"""Which rollouts are worth learning from."""
+"""Filters of rollouts."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from polopt.setting_types import Unbounded
 
 
 class MixedGroups(Select):
-    """Keep the groups whose outcomes differ; a unanimous group has no relative advantage.
+    """Keeps the groups whose outcomes differ; a group of equal outcomes has no relative advantage.
 
-    Decides on `outcome`, what the world paid, not on the shaped reward, whose small differences (lengths)
+    The filter compares `outcome`, the environment's result, not the shaped reward, whose small differences (lengths)
     would keep every group. Source: dynamic sampling in DAPO, arXiv:2503.14476.
     """
 
@@ -28,8 +28,8 @@ class MixedGroups(Select):
 
 
 class TopK(Select):
-    """Keep the `count` rows of each group with the highest outcome (ties: the earlier row), None for all, if it
-    reaches `threshold`.
+    """Keeps the `count` rows of each group with the highest outcome (ties: the earlier row), None for all, among those
+    of at least `threshold`.
 
     With one row per prompt this is RAFT's best-of-n, arXiv:2304.06767.
     """
@@ -51,10 +51,10 @@ class TopK(Select):
 
 
 class BalancedGroups(Select):
-    """Drop what a group has too much of below its mean outcome: at most as many rows stay below as are not.
+    """Keeps, of a group's rows below its mean outcome, at most as many as there are other rows in the group.
 
-    The earlier rows stay: rollouts of one prompt are exchangeable, so their order is as good as a lot. A credit that
-    compares with the group's mean sees the rows that are left. Source: REC, arXiv:2509.24203.
+    The earlier rows stay: rollouts of one prompt are exchangeable, so their order is as good as a random draw. A credit
+    that compares with the group's mean uses the rows that are left. Source: REC, arXiv:2509.24203.
     """
 
     reads = frozenset({"outcome", "group"})
@@ -63,7 +63,7 @@ class BalancedGroups(Select):
         group, below = experience.group, experience.outcome < ops.group_mean(experience.outcome, experience.group)
         index, size = ops.group_index(group)
         order = index.argsort(stable=True)
-        # How many rows below the mean stand in the same group up to each row, itself included.
+        # Number of rows below the mean in the same group up to each row, itself included.
         passed = below[order].cumsum(0)
         earlier = torch.cat([passed.new_zeros(1), passed])[size.cumsum(0) - size]
         place = torch.empty_like(passed).index_copy(0, order, passed - earlier[index[order]])
@@ -72,7 +72,7 @@ class BalancedGroups(Select):
 
 
 class UniqueAnswers(Select):
-    """Keep the first row of each group with a given text, `extras["answer"]`. Source: RFT, arXiv:2308.01825."""
+    """Keeps the first row of each group with a given text, `extras["answer"]`. Source: RFT, arXiv:2308.01825."""
 
     reads = frozenset({"group", "extras.answer"})
 
@@ -87,12 +87,12 @@ class UniqueAnswers(Select):
 
 
 class NonZeroAdvantage(Select):
-    """Keep the rows that credit found something in: an advantage other than 0 at some decision.
+    """Keeps the rows with a nonzero advantage at some decision.
 
-    Where every decision counts the same, rows without advantage dilute the others. For an algorithm's `select`.
-    An advantage counts as 0 if its size is within rounding of a return that equals its baseline: in a group with
-    returns R and advantages A, |A| <= 16 eps max|R| max|A| / (max R - min R), eps that of the returns' precision.
-    Whether a difference of equal numbers comes out as 0 or 1e-16 depends on the order of the rows.
+    If every decision has the same weight, rows without advantage dilute the others. The part is for an algorithm's
+    `select`. An advantage counts as 0 if its size is within rounding of a return that equals its baseline: in a group
+    with returns R and advantages A, |A| <= 16 eps max|R| max|A| / (max R - min R), with eps of the returns' precision.
+    The difference of equal numbers may be 0 or 1e-16, depending on the order of the rows.
     """
 
     reads = frozenset({"advantage", "reward", "group"})

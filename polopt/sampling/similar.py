@@ -1,4 +1,4 @@
-"""How alike two sequences of tokens are: numbers in [0, 1]."""
+"""Similarity measures of two token sequences, in [0, 1]."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from polopt.sampling.diversity import edit_distance
 
 
 def edit_ratio(a: Sequence[int], b: Sequence[int]) -> float:
-    """`edit_distance` over the longer one's length: 0 for the same, 1 for nothing in common."""
+    """Returns `edit_distance` over the longer length: 0 for equal sequences, 1 for sequences without a common token."""
     return edit_distance(a, b) / max(len(a), len(b), 1)
 
 
 def common_subsequence(a: Sequence[int], b: Sequence[int]) -> int:
-    """Length of the longest sequence that both hold in its order, with gaps."""
+    """Length of the longest common subsequence, with gaps."""
     row = [0] * (len(b) + 1)
     for x in a:
         corner = 0
@@ -23,18 +23,19 @@ def common_subsequence(a: Sequence[int], b: Sequence[int]) -> int:
 
 
 def rouge_l(a: Sequence[int], b: Sequence[int]) -> float:
-    """ROUGE-L's F1: twice the longest common subsequence over both lengths."""
+    """ROUGE-L's F1: twice the length of the longest common subsequence over the sum of both lengths."""
     return 2 * common_subsequence(a, b) / max(len(a) + len(b), 1)
 
 
 def suffix_match(a: Sequence[int], b: Sequence[int]) -> float:
-    """The longest end of one that stands somewhere in the other, without gaps, over the longer one's length."""
+    """Length of the longest suffix of either sequence that occurs in the other, without gaps, over the longer
+    length."""
     longest = max(_end_inside(a, b), _end_inside(b, a))
     return longest / max(len(a), len(b), 1)
 
 
 def _end_inside(a: Sequence[int], b: Sequence[int]) -> int:
-    """Length of the longest end of a that stands in b."""
+    """Length of the longest suffix of a that occurs in b."""
     best, end = 0, len(a) - 1
     for j in range(len(b)):
         n = 0

@@ -1,4 +1,4 @@
-"""What a source of experience can do: `Source`, and a protocol for each capability that only some sources have."""
+"""The protocol `Source` of sources of experience, and one protocol for each optional capability."""
 
 from __future__ import annotations
 
@@ -18,22 +18,24 @@ from polopt.support import Support
 if TYPE_CHECKING:
     from polopt.sampling.parts import RolloutRequest
 
-# An answer: its text, or its token ids.
+# An answer, as its text or its token ids.
 Said = str | Sequence[int]
 
 
 class SourceError(UserError, TypeError):
-    """A source cannot do what a part calls. The message names the part, the capability and what is missing."""
+    """A source lacks a capability that a part needs. The message names the part, the capability and the missing
+    members."""
 
 
 class Source(Protocol):
-    """Where experience comes from: what the source of every loop that samples rollouts has.
+    """A source of rollouts for a training loop.
 
-    What only some sources can do are protocols of their own, each by the name of a capability that parts declare in
-    `source_capabilities` (`CAPABILITIES`).
+    Optional capabilities are protocols of their own, by the names that parts declare in `source_capabilities`
+    (`CAPABILITIES`).
 
-    rows: how many rows the loop wants in one optimiser batch. generator: what random choices are drawn with; its
-    state is part of a checkpoint. size: how many tasks there are, numbered from 0.
+    rows: rows of one optimiser batch.
+    generator: the random generator of the source; its state is part of a checkpoint.
+    size: number of tasks, numbered from 0.
     """
 
     rows: int
@@ -43,30 +45,30 @@ class Source(Protocol):
     def size(self) -> int: ...
 
     def take(self, count: int) -> Tensor:
-        """[count] numbers of the next tasks: in random order, all of them before any comes again."""
+        """Returns the numbers of the next tasks, [count]: in random order, each task once before any repeats."""
         ...
 
     def rollout(self, request: RolloutRequest) -> Experience:
-        """Plays the tasks of a request with the current policy. `group` is the place in `request.tasks`, where a task
-        may stand twice.
+        """Samples the rollouts of a request with the current policy. `group` is the place in `request.tasks`, where a
+        task may occur twice.
 
-        Gives `mask`, `rollout_logp`, `outcome`, `reward`, `group`, `terminated`, `truncated`, `entropy` if the sampler
-        knows it, `extras["tokens"]` ([B, T], what was decided and read), `extras["answer"]` (str a row: what the policy
-        answered), `extras["kind"]` (str a row: what kind of task it was), `extras["index"]` [B] the task's number,
-        `extras["paid"]` [B, T] what the world paid for each answer, on its last decision, and `extras["signal_<name>"]`
-        [B] whatever else the world said of it. Where the support's temperature follows the entropy, also
-        `extras["temperature"]` and `extras["plain_entropy"]`, the entropy that it follows. With starts,
-        `extras["given"]` [B] and `extras["hinted"]` [B] bool (by a hidden hint) tell of them.
+        Returns `mask`, `rollout_logp`, `outcome`, `reward`, `group`, `terminated`, `truncated`, `entropy` if the
+        sampler computes it, `extras["tokens"]` ([B, T], decided and read tokens), `extras["answer"]` (str a row: the
+        policy's answer), `extras["kind"]` (str a row: the kind of task), `extras["index"]` [B] the task's number,
+        `extras["paid"]` [B, T] the environment's reward of each answer, on its last decision, and
+        `extras["signal_<name>"]` [B] the environment's other signals. If the support's temperature follows the entropy,
+        the result also has `extras["temperature"]` and `extras["plain_entropy"]`, the entropy that it follows. With
+        starts, it has `extras["given"]` [B] and `extras["hinted"]` [B] bool (a hidden hint).
         """
         ...
 
     def evaluate(self, experience: Experience, needs: frozenset[str] = frozenset()) -> Evaluation:
-        """What the current policy says of these decisions, without gradient."""
+        """Evaluates these decisions under the current policy, without gradient."""
         ...
 
 
 class ContinuingSource(Source, Protocol):
-    """A source that goes on from where rows stand."""
+    """A source that continues rows."""
 
     def extend(
         self,
@@ -76,13 +78,14 @@ class ContinuingSource(Source, Protocol):
         at: Tensor | None = None,
         forced_tokens: Sequence[Sequence[int]] | None = None,
     ) -> Experience:
-        """Goes on, `copies` times each, from where rows that have not ended stand, or from before the decision at
-        column `at` [B] of any row: with the current policy over the rows' support, for at most `max_decisions` more.
+        """Continues rows that have not ended, or any rows from before the decision at column `at` [B], `copies` times
+        each, with the current policy over the rows' support, for at most `max_decisions` more decisions.
 
-        Row i's continuations are rows i * copies onwards. They are whole rows as `rollout` gives them, of the same
-        `group`; what was decided before keeps its `rollout_logp`. Only the tensors of `experience` are read.
-        forced_tokens: token ids that each row decides before it goes on; nobody sampled them, and their `rollout_logp`
-        is 0.
+        Row i's continuations are rows i * copies onwards. They are whole rows as `rollout` returns them, of the same
+        `group`; earlier decisions keep their `rollout_logp`. Only the tensors of `experience` are read.
+
+        forced_tokens: token ids that each row decides before it continues; since no policy sampled them, their
+            `rollout_logp` is 0.
         """
         ...
 
@@ -91,19 +94,20 @@ class DemonstrationSource(Source, Protocol):
     """A source that demonstrates the solutions of tasks in their order."""
 
     def demonstrate(self, rows: int) -> Experience:
-        """The next `rows` tasks with their demonstrated solutions as decisions: `mask`, `outcome` = 1."""
+        """Returns the next `rows` tasks with their demonstrated solutions as decisions: `mask`, `outcome` = 1."""
         ...
 
 
 class SolutionSource(Source, Protocol):
-    """A source that knows the solution of each given task."""
+    """A source of the demonstrated solution of any given task."""
 
     def demonstrate_groups(self, experience: Experience) -> Experience:
-        """As `demonstrate`, of the tasks of these rows: one row for each group, under its number."""
+        """Returns the demonstrated solutions of the tasks of these rows, one row for each group, with the group's
+        number."""
         ...
 
     def solution_lengths(self, tasks: Tensor) -> Tensor:
-        """[M] how many decisions each task's demonstrated solution has."""
+        """Returns the number of decisions in each task's demonstrated solution, [M]."""
         ...
 
 
@@ -111,9 +115,11 @@ class PairSource(Source, Protocol):
     """A source whose tasks come with a preferred and a rejected answer."""
 
     def pairs(self, rows: int) -> Experience:
-        """The next rows / 2 tasks with their two answers as decisions, the preferred one in the row before the rejected
-        one: `mask`, `outcome` = 1 and 0, `group` the task's place. Nobody sampled them, so that there is no
-        `rollout_logp`."""
+        """Returns the next rows / 2 tasks with their two answers as decisions, the preferred one in the row before the
+        rejected one: `mask`, `outcome` = 1 and 0, `group` the task's place.
+
+        There is no `rollout_logp`, since no policy sampled the answers.
+        """
         ...
 
 
@@ -121,7 +127,8 @@ class TextSource(Source, Protocol):
     """A source of raw texts."""
 
     def texts(self, rows: int, length: int) -> Experience:
-        """The next `rows` raw texts as decisions, in pieces of at most `length` tokens: `mask`, `outcome` = 1."""
+        """Returns the next `rows` raw texts as decisions, in pieces of at most `length` tokens: `mask`,
+        `outcome` = 1."""
         ...
 
 
@@ -129,66 +136,74 @@ class EncodingSource(Source, Protocol):
     """A source that turns texts into decisions."""
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of a text in the middle of an answer."""
+        """Returns the token ids of a text in the middle of an answer."""
         ...
 
 
 class PromptSource(Source, Protocol):
-    """A source whose tasks have prompts that can be read."""
+    """A source whose tasks have prompts as texts."""
 
     def prompts(self, tasks: Tensor) -> list[str]:
-        """The prompts of the tasks of these numbers [M], as texts."""
+        """Returns the prompts of the tasks of these numbers [M], as texts."""
         ...
 
 
 class ImportingSource(Source, Protocol):
-    """A source that plays answers of others in its own world."""
+    """A source that evaluates answers of other policies in its own environment."""
 
     def task_ids(self, tasks: Tensor) -> list[str]:
-        """[M] a name of each task, the same in every process that has these tasks."""
+        """Returns a name of each task, [M], the same in every process that has these tasks."""
         ...
 
     def answers(self, experience: Experience) -> list[list[str]]:
-        """What each row answered, turn by turn, read from its tensors."""
+        """Returns each row's answers, turn by turn, decoded from its tensors."""
         ...
 
     def import_answers(
         self, tasks: Tensor, answers: Sequence[Sequence[Sequence[Said]]], support: Support
     ) -> Experience:
-        """Rows of what somebody else answered to the tasks of these numbers [M]: answers[i] holds rows of task i, each
-        the answers of its turns, as texts, which are encoded, or as token ids, which are taken as they are.
+        """Returns rows of given answers of other policies to the tasks of these numbers [M].
 
-        They are played in this source's own world, which pays them, and come as `rollout` gives them, under the place
-        in `tasks`; `rollout_logp` and `entropy` are those of the current policy over `support`. An answer longer than
-        the source's own may be is cut off there.
+        answers: answers[i] holds rows of task i, each the answers of its turns, as texts, which are encoded, or as
+            token ids, which are taken as they are.
+
+        The answers are played in this source's own environment, which computes their outcomes. Rows are as `rollout`
+        returns them, with the place in `tasks` as `group`; `rollout_logp` and `entropy` are those of the current policy
+        over `support`. An answer longer than the source's own limit is cut off there.
         """
         ...
 
 
 class RestoringSource(Source, Protocol):
-    """A source that completes rows of which only the tensors were kept."""
+    """A source that completes rows of which only the tensors were stored."""
 
     def restore_rows(self, experience: Experience) -> Experience:
-        """Rows of an earlier `rollout` of which only the tensors were kept: the same rows, with their lists. What
-        the source itself fills in of the learner's opinion is that of the learner now."""
+        """Returns rows of an earlier `rollout` of which only the tensors were stored, with their lists.
+
+        Quantities of the learner that the source itself fills in are those of the current learner.
+        """
         ...
 
 
 class GradientNormSource(Source, Protocol):
-    """A source that measures gradients of its policy."""
+    """A source that computes norms of its policy's gradients."""
 
     def gradient_norms(self, experience: Experience, block: str | None = "") -> Tensor:
-        """[B] || d/d theta sum_t log pi(y_t) || of each row, over the parameters whose name contains `block`; None for
-        those of the input embedding."""
+        """Returns || d/d theta sum_t log pi(y_t) || of each row, [B], over the parameters whose name contains `block`;
+        None for those of the input embedding."""
         ...
 
 
 class FragmentSource(Protocol):
-    """A source whose environments are stepped."""
+    """A source whose environments are stepped for a fixed number of steps."""
 
     def fragments(self, steps: int) -> Experience:
-        """The next `steps` decisions of each of the source's environments, which go on in the next call. Gives `mask`,
-        `rollout_logp`, `reward`, `terminated`, `truncated` [B, T] and `extras["observation"]`, `extras["action"]`."""
+        """Returns the next `steps` decisions of each of the source's environments, whose episodes continue in the next
+        call.
+
+        The result has `mask`, `rollout_logp`, `reward`, `terminated`, `truncated` [B, T] and `extras["observation"]`,
+        `extras["action"]`.
+        """
         ...
 
 
@@ -211,12 +226,12 @@ CAPABILITIES: Mapping[str, type] = {
 
 
 def members_of(protocol: type) -> frozenset[str]:
-    """The members that a protocol itself declares."""
+    """Returns the names of the members that a protocol itself declares."""
     return frozenset(name for name in {*vars(protocol), *protocol.__annotations__} if not name.startswith("_"))
 
 
 def check_source(part: Part, source: Any) -> None:
-    """Refuses a source that lacks a member which a part, or a part inside it, declares a need for.
+    """Raises SourceError if a source lacks a member that a part, or a part inside it, needs.
 
     Raises:
         SourceError: naming the part, the capability and the missing members.

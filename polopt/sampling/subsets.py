@@ -1,4 +1,4 @@
-"""Which rollouts, and which of their decisions, move the policy most, now that credit is known."""
+"""Filters of rollouts and of decisions by their computed advantages."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from polopt.schedules import Schedule, now
 
 
 def most_varied(x: Float[Tensor, "n"], keep: int) -> Bool[Tensor, "n"]:
-    """Which `keep` of n numbers have the largest variance; exact, in O(n log n).
+    """Returns the mask of the `keep` of n numbers with the largest variance; exact, in O(n log n).
 
-    The sum of squares about the mean is convex in each number, so some best subset is the i smallest and the
-    keep - i largest numbers: every i is tried, with running sums over the sorted numbers. Which of several best
-    subsets is found does not depend on the order of the numbers, but for equal numbers.
+    The sum of squares about the mean is convex in each number, so some best subset is the i smallest and the keep - i
+    largest numbers: every i is tried, with running sums over the sorted numbers. The choice among several best subsets
+    does not depend on the order of the numbers, except among equal numbers.
     """
     chosen = torch.zeros(len(x), dtype=torch.bool, device=x.device)
     if not keep:
@@ -39,11 +39,14 @@ def most_varied(x: Float[Tensor, "n"], keep: int) -> Bool[Tensor, "n"]:
 
 
 class HighestVariance(Select):
-    """Keep the rows whose advantages vary most: the round(share n) of n rows, at least one, with the largest variance.
+    """Keeps the round(share n) of n rows, at least one, whose advantages have the largest variance.
 
-    within: "batch" chooses among all rows, "group" in each group for itself (there at least two rows make sense: one
-    has no variance). A row's advantage is the mean over its decisions; rows without decisions are left out. Nothing
-    is centred again: the kept rows are compared with what all were compared with. Source: D3S, arXiv:2509.22115.
+    share: fraction of the rows, a number or a schedule.
+    within: "batch" chooses among all rows, "group" in each group separately (two rows at least make sense there: one
+        has no variance).
+
+    A row's advantage is the mean over its decisions; rows without decisions are left out. Advantages are not centred
+    again: the kept rows keep their baseline. Source: D3S, arXiv:2509.22115.
     """
 
     share: float | Schedule = 0.5
@@ -64,7 +67,7 @@ class HighestVariance(Select):
         return experience[keep]
 
     def _candidates(self, experience: Experience) -> list[Tensor]:
-        """Rows with decisions, by what is chosen among."""
+        """Returns the rows with decisions, one tensor for each set that is chosen from."""
         decided = experience.mask.any(1)
         if self.within == "batch":
             return [decided.nonzero().flatten()]
@@ -73,10 +76,12 @@ class HighestVariance(Select):
 
 
 class TopDecisions(Select):
-    """Keep the round(share n) of n decisions, at least one, with the largest |A_it| H_it, H the sampler's entropy.
+    """Keeps the round(share n) of n decisions, at least one, with the largest |A_it| H_it, H the sampler's entropy.
 
-    The others stay context. within: "batch" ranks all decisions, "row" each row's for themselves. Ties: the earlier.
-    Source: D3S, arXiv:2509.22115.
+    The others remain as context. Ties: the earlier decision. Source: D3S, arXiv:2509.22115.
+
+    share: fraction of the decisions, a number or a schedule.
+    within: "batch" ranks all decisions together, "row" each row's separately.
     """
 
     share: float | Schedule = 0.2

@@ -1,4 +1,4 @@
-"""What is known of each task's success."""
+"""Records of each task's success rate."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from polopt.sampling.task_table import TaskTable
 
 
 class SuccessCounts(Part):
-    """Right and wrong rollouts of each task, later ones weighing more: a + right and b + wrong, as in Beta(a, b).
+    """Counts of right and wrong rollouts of each task with decay: a + right and b + wrong, as in Beta(a, b).
 
-    prior: a and b, what an untried task counts as; (0, 0) for knowing nothing, where rates are NaN. keep_all: what is
-    left of every task's counts whenever rollouts are bought, and keep_used of those of the tasks that they are of, as
-    the policy moves on, most of all where it learns. Then the new rollouts are added, right by the share that their
-    `outcome` in [0, 1] says.
+    prior: a and b, the counts of an untried task; (0, 0) for no prior, with rates NaN.
+    keep_all: factor on every task's counts at each batch of rollouts, as the policy changes.
+    keep_used: further factor on the counts of the batch's own tasks, on which the policy changes most.
 
-    The settings keep_all=1 and keep_used=1 are the posterior of a policy that stands still; keep_used=0 and
-    prior=(0, 0) are the success rate of the last visit; in between keep_used is the decay of a moving average.
-    Rollouts that began with a given piece of the solution or a hidden hint say nothing of a task and do not count.
-    Counts move in training mode only. Source: VADE, arXiv:2511.18902, where the two factors are called two scales.
+    The new rollouts are added after the decay; a rollout counts as right by its `outcome`, clamped to [0, 1].
+
+    The settings keep_all=1 and keep_used=1 are the posterior of a fixed policy; keep_used=0 and prior=(0, 0) are the
+    success rate of the last visit; in between keep_used is the decay of a moving average. Rollouts that began with a
+    prefix of the solution or a hidden hint do not count. Counts change in training mode only. Source: VADE,
+    arXiv:2511.18902, where the two factors are called two scales.
     """
 
     prior: tuple[float, float] = (1.0, 1.0)
@@ -41,7 +42,7 @@ class SuccessCounts(Part):
         self.table = TaskTable(right=0.0, wrong=0.0)
 
     def observe(self, experience: Experience) -> None:
-        """Count these rollouts."""
+        """Adds these rollouts to the counts."""
         experience.require(self.reads, by=self)
         if not self.training:
             return
@@ -55,23 +56,24 @@ class SuccessCounts(Part):
             column.index_add_(0, tasks, new)
 
     def counts(self, size: int) -> tuple[Tensor, Tensor]:
-        """[tasks] a + right and b + wrong, of so many tasks."""
+        """Returns a + right and b + wrong, each [tasks]."""
         table = self.table.sized(size)
         return self.prior[0] + table.column("right"), self.prior[1] + table.column("wrong")
 
     def rates(self, size: int) -> Tensor:
-        """[tasks] the mean (a + right) / (a + b + right + wrong) of the posterior, NaN where nothing is known."""
+        """Returns the posterior means (a + right) / (a + b + right + wrong), [tasks], NaN for a task without counts and
+        prior."""
         a, b = self.counts(size)
         return a / (a + b)
 
     def drawn(self, size: int, generator: torch.Generator) -> Tensor:
-        """[tasks] a success rate from each task's posterior."""
+        """Samples a success rate from each task's posterior, [tasks]."""
         a, b = (torch._standard_gamma(count.to(generator.device), generator=generator) for count in self.counts(size))
         return a / (a + b)
 
 
 def unaided(experience: Experience) -> Tensor:
-    """[B] bool: rollouts of the plain task, without a given beginning or a hint that the row does not show."""
+    """Returns the mask [B] of rollouts of the plain task, without a solution prefix or a hidden hint."""
     plain = torch.ones(len(experience), dtype=torch.bool, device=experience.device)
     for name in ("given", "hinted"):
         if name in experience.extras:

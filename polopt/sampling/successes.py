@@ -1,4 +1,4 @@
-"""Right answers of the past, for prompts that have none now."""
+"""Replay of earlier right answers for prompts whose rollouts all failed."""
 
 from __future__ import annotations
 
@@ -16,16 +16,19 @@ from polopt.sampling.source_protocols import RestoringSource
 
 
 class SuccessReplay(BatchMixer):
-    """Remembers right answers to each task, and brings one back to a prompt whose rollouts hold none.
+    """Stores right answers to each task, and replays one for a prompt whose rollouts hold none.
 
-    Right is an outcome of at least `right`. Of each task the last `each` right rows are kept, of the last `tasks` tasks
-    that had some. To a group without a right row, one of its task's is brought back, drawn evenly: it takes the place
-    of the group's last row, so that no batch and no group grows. It comes as it was sampled, with its own
-    `rollout_logp`; what the learner says of it is computed afresh. `extras["age"]` [B] counts the batches since it was
-    sampled, 0 for a row of this batch. A row that came back is not remembered anew. The draw is the source's
-    generator's, and none if nothing comes back. Memory moves in training mode only.
+    each: right rows that are kept of a task, the last ones.
+    tasks: tasks of which rows are kept, the last ones that had a right row.
+    right: the least outcome of a right row.
 
-    Source: the replay of successful trajectories in ARPO, arXiv:2505.16282, where a whole group has failed.
+    A group without a right row gets one of its task's stored rows, drawn uniformly: it replaces the group's last row,
+    so that no batch and no group grows. The row returns as it was sampled, with its own `rollout_logp`; the learner's
+    log-probabilities are computed anew. `extras["age"]` [B] counts the batches since it was sampled, 0 for a row of
+    this batch. A replayed row is not stored again. The draw uses the source's generator; there is none if no row is
+    replayed. The memory changes in training mode only.
+
+    Source: the replay of successful trajectories in ARPO, arXiv:2505.16282, for groups that failed as a whole.
     """
 
     each: int = 1
@@ -64,7 +67,7 @@ class SuccessReplay(BatchMixer):
         return joined[torch.cat([number[stays], last]).argsort()]
 
     def _chosen(self, fresh: Experience, kept: Experience, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Numbers of the groups that one comes back to, and which remembered row it is."""
+        """Returns the numbers of the groups that get a stored row, and the indices of these rows."""
         groups, rows = [], []
         index, size = ops.group_index(fresh.group)
         helped = ops.group_sum((fresh.outcome >= self.right).double(), fresh.group) > 0
@@ -90,7 +93,7 @@ class SuccessReplay(BatchMixer):
         now.add_(1)
 
     def _last(self, index: Tensor) -> Tensor:
-        """Numbers of the rows to keep: the last `each` of a task, of the tasks that come last."""
+        """Returns the indices of the rows to keep: the last `each` of a task, of the tasks that come last."""
         count: dict[int, int] = {}
         kept = []
         for row in range(len(index) - 1, -1, -1):
@@ -108,5 +111,5 @@ def _without(experience: Experience, name: str) -> Experience:
 
 
 def _tensors(experience: Experience) -> Experience:
-    """Without lists, as memory holds it."""
+    """Returns the batch without its lists, the form that the memory stores."""
     return dataclasses.replace(experience, extras={k: v for k, v in experience.extras.items() if isinstance(v, Tensor)})

@@ -1,4 +1,4 @@
-"""Rollouts of one's own beside those that other learners have shared."""
+"""Rollouts of a node mixed with those that other learners have shared."""
 
 from __future__ import annotations
 
@@ -17,34 +17,41 @@ from polopt.schedules import Schedule, now
 
 
 class Swarm(Rollouts):
-    """Groups that this node samples, and groups that others have published, learned from as if they were its own.
+    """Groups that this node samples, mixed with groups that other nodes have published.
 
-    Nodes are learners that share nothing but a pool: text, tasks, what they were paid. Of a batch's groups the share
-    `share` (a number or a schedule), one group at least not, is drawn evenly, at most once each, among what the other
-    nodes have published in their last `newest` batches, with own=True also among this node's own. Their answers are
-    encoded and played again in this node's own world, which pays them, and a group whose outcomes are all alike is
-    passed over for another. Where too few are left, the node samples more itself. What it has sampled it publishes, and
-    it keeps its last `keep` batches in the pool.
+    Nodes are learners that share only a pool of texts, tasks and outcomes. A fraction `share` of a batch's groups, but
+    not all of them, is drawn uniformly, at most once each, from the last `newest` batches that the other nodes have
+    published. The answers are encoded and played again in this node's own environment, which computes their outcomes,
+    and a group of equal outcomes is passed over for another. If too few are left, the node samples more itself. The
+    node publishes the groups that it has sampled, and its last `keep` batches stay in the pool.
 
-    correct=False takes `rollout_logp` of the shared decisions to be this node's own at that moment: the ratio begins at
-    1, and the update is biased towards whoever published. True publishes tokens and log-probabilities too, takes a
-    group over token by token and with the `rollout_logp` of who drew it, so that a ratio corrects for it. It needs
-    nodes of one tokenizer and one temperature: groups of another temperature, whose tokens say something else here than
-    their text, or with a decision that this node finds more than exp(max_log_ratio) times as likely as its publisher
-    says, are passed over, so that no ratio is larger. A task is known by its number and name; unknown ones are passed
-    over too, so nodes share where they share tasks.
+    node: this node's name.
+    pool: the pool that the nodes share.
+    share: fraction of external groups, a number or a schedule.
+    newest: batches of each node from which groups are drawn.
+    own: whether to draw among this node's own published batches too.
+    correct: False takes this node's current log-probabilities as `rollout_logp` of the shared decisions: the ratio
+        begins at 1, and the update is biased towards the publisher. True publishes tokens and log-probabilities too,
+        and imports a group token by token with its publisher's `rollout_logp`, so that a ratio corrects for it.
+    keep: published batches of this node that stay in the pool.
+    max_log_ratio: with `correct`, a group with a decision that this node finds more than exp(max_log_ratio) times as
+        likely as its publisher did is passed over, so that no ratio is larger.
 
-    Publications that nobody can learn from, and groups that this source cannot play or whose tokens or
-    log-probabilities do not belong to their text, are passed over and counted: `extras["skipped"]` [B] is how many were
-    met for this batch, the same in every row.
+    `correct` needs nodes of one tokenizer and one temperature: groups of another temperature, or whose tokens decode to
+    another text here, are passed over. A task is identified by its number and name; unknown ones are passed over too,
+    so nodes share where they share tasks.
 
-    `extras["external"]` [B] bool marks shared rows. `extras["age"]` [B] counts the batches that its node has published
-    since, 0 for what was sampled now. The draw is the source's generator's. With share 0 this is `Rollouts`, number for
-    number, which publishes.
+    Invalid publications, and groups that this source cannot play or whose tokens or log-probabilities do not belong to
+    their text, are passed over and counted: `extras["skipped"]` [B] is their number for this batch, the same in every
+    row.
 
-    A run that is resumed draws and numbers its batches as it would have; own publications of batches it has yet to play
-    again do not count, so that a node alone resumes exactly, if it goes on within keep - newest batches. What others
-    have published in the meantime is theirs to decide, and not repeated.
+    `extras["external"]` [B] bool marks shared rows. `extras["age"]` [B] counts the batches that the row's node has
+    published since, 0 for new rows. Draws use the source's generator. With share 0 the result equals that of
+    `Rollouts`, number for number, and the node still publishes.
+
+    A resumed run repeats the draws and numbers of its batches; its own publications of batches that it has yet to
+    repeat do not count, so that a single node resumes exactly, if it continues within keep - newest batches.
+    Publications of other nodes in the meantime are not repeated.
 
     Source: SAPO, arXiv:2509.08721.
     """
@@ -104,7 +111,7 @@ class Swarm(Rollouts):
         batches.add_(1)
 
     def _external(self, source: ImportingSource, wanted: int) -> list[Experience]:
-        """Up to so many groups, each a batch of its own."""
+        """Returns up to `wanted` external groups, each a batch of its own."""
         if wanted < 1:
             return []
         offered = self._offered(source)
@@ -116,7 +123,7 @@ class Swarm(Rollouts):
         return found
 
     def _offered(self, source: ImportingSource) -> list[tuple[int, PublishedGroup]]:
-        """Groups that may be drawn, and their ages."""
+        """Returns the published groups that may be drawn, with their ages."""
         number, found = int(self.get_buffer("batches")), []
         for node in self.pool.nodes():
             mine = node == self.node
@@ -133,19 +140,19 @@ class Swarm(Rollouts):
         return not self.correct or (group.ids is not None and group.temperature == self.support.temperature)
 
     def _received(self, source: ImportingSource, chosen: Sequence[tuple[int, PublishedGroup]]) -> list[Experience]:
-        """Those of the groups that this node's own world does not pay all alike."""
+        """Returns the groups whose outcomes differ in this node's own environment."""
         tasks = torch.tensor([group.task for _, group in chosen])
         said = [group.ids if self.correct else group.answers for _, group in chosen]
         try:
             batch = source.import_answers(tasks, said, self.support)  # type: ignore[arg-type]
-        except ValueError:  # an answer that cannot be played here: which one?
+        except ValueError:  # an answer cannot be played here: each group is tried alone
             if len(chosen) == 1:
                 self.pool.skipped += 1
                 return []
             return [found for one in chosen for found in self._received(source, [one])]
         if self.correct:
             own, batch = batch.rollout_logp, as_drawn(batch, [logp for _, group in chosen for logp in group.logp or []])
-            # Tokens that say something else here are another tokenizer's.
+            # Tokens that decode to another text here belong to another tokenizer.
             meant = [turns for _, group in chosen for turns in group.answers]
             wrong = [told != turns for told, turns in zip(source.answers(batch), meant, strict=True)]
             far = ((own - batch.rollout_logp > self.max_log_ratio) & batch.mask).any(1)
@@ -161,7 +168,10 @@ class Swarm(Rollouts):
 
 
 def shared(source: ImportingSource, experience: Experience, *, exactly: bool) -> list[PublishedGroup]:
-    """What a node publishes of its rows, group by group. exactly: with tokens and log-probabilities."""
+    """Returns the publication of a node's rows, group by group.
+
+    exactly: whether to include tokens and log-probabilities.
+    """
     answers, index = source.answers(experience), experience.extras["index"]
     first = ops.group_first(experience.group)
     names = source.task_ids(index[first])
@@ -185,7 +195,7 @@ def shared(source: ImportingSource, experience: Experience, *, exactly: bool) ->
 
 
 def _ids(experience: Experience, row: int) -> list[list[int]]:
-    """Tokens that were decided, turn by turn."""
+    """Returns the tokens that a row decided, turn by turn."""
     said: dict[int, list[int]] = {}
     mask = experience.mask[row]
     for token, turn in zip(
@@ -200,7 +210,8 @@ def _logp(experience: Experience, row: int) -> list[float]:
 
 
 def as_drawn(batch: Experience, drawn: Sequence[Sequence[float]]) -> Experience:
-    """With the log-probabilities that the decisions were drawn with; one list a row, as long as the row."""
+    """Returns the batch with these sampling log-probabilities as `rollout_logp`; one list a row, as long as the row or
+    longer."""
     flat = [x for row, said in zip(batch.lengths.tolist(), drawn, strict=True) for x in said[:row]]
     return batch.replace(
         rollout_logp=torch.zeros_like(batch.rollout_logp).masked_scatter(

@@ -1,4 +1,4 @@
-"""One policy that speaks in several voices, each of which learns a part of the tasks."""
+"""Prompt tags that divide the tasks into parts, each with a text of its own."""
 
 from __future__ import annotations
 
@@ -14,12 +14,16 @@ from polopt.sampling.source_protocols import Source
 
 
 class TaggedPrompts(PromptAugmenter):
-    """Every task is asked with one of `count` texts behind its prompt, that of its part of the tasks.
+    """Appends to every task's prompt one of `count` texts, that of the task's part of the data.
 
-    Part j holds the tasks of numbers from j n / count to before (j + 1) n / count, of n: tasks in the order of their
-    difficulty, or of their subject, are parted by it. wording: the text, with {number} for j. Each voice learns from
-    its own part alone, so that the policy's answers in different voices come to differ; to solve a task, ask it in all
-    of them. Source: the trainable prefixes of EconProver, arXiv:2509.12603.
+    Part j holds the tasks of numbers from j n / count to before (j + 1) n / count, of n: an order of the tasks by
+    difficulty or subject determines the parts.
+
+    count: number of parts.
+    wording: the text, with {number} for j.
+
+    Each text is trained on its own part alone, so that the policy's answers with different texts diverge; to solve a
+    task, sample it with all of them. Source: the trainable prefixes of EconProver, arXiv:2509.12603.
     """
 
     count: int = 8
@@ -39,15 +43,15 @@ class TaggedPrompts(PromptAugmenter):
         return tasks, [Start(hint=self.text(number)) for number in numbers]
 
     def text(self, number: int) -> str:
-        """What stands behind a prompt that is asked with prefix `number`."""
+        """Returns the text that is appended to a prompt of part `number`."""
         return self.wording.replace("{number}", str(number))
 
 
 class ShortestCorrect(Select):
-    """Keep, of each group, the `count` right rows with the fewest decisions; ties: the earlier row.
+    """Keeps, of each group, the `count` right rows with the fewest decisions; ties: the earlier row.
 
-    A row is right whose outcome reaches `right`. Where some answers think first and others do not, this shows which
-    tasks need it. Source: the preferences behind the switch of EconProver, arXiv:2509.12603.
+    A row is right if its outcome is at least `right`. If only some answers contain a reasoning part, the kept rows show
+    which tasks need it. Source: the preferences behind the switch of EconProver, arXiv:2509.12603.
     """
 
     count: int = 1

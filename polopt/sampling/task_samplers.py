@@ -1,4 +1,4 @@
-"""Which tasks the next rollouts are bought for, by what is known of their success."""
+"""Task samplers that use records of each task's success rate."""
 
 from __future__ import annotations
 
@@ -16,22 +16,23 @@ from polopt.schedules import Schedule, now
 
 
 def foremost(score: Tensor, count: int, generator: torch.Generator) -> Tensor:
-    """[count] places of the highest scores [N], level ones in random order. Beyond N they begin again."""
+    """Returns the places [count] of the highest scores [N], ties in random order; beyond N the ranking repeats."""
     order = torch.randperm(len(score), generator=generator, device=generator.device).to(score.device)
     ranked = order[score[order].argsort(descending=True, stable=True)]
     return ranked.repeat(-(-count // len(ranked)))[:count]
 
 
 def worth(p: Tensor, by: Literal["gain", "variance"]) -> Tensor:
-    """What a task of success rate p promises: p (1 - p)^2 for "gain", p (1 - p) for "variance"."""
+    """Returns the score of a task of success rate p: p (1 - p)^2 for "gain", p (1 - p) for "variance"."""
     return p * (1 - p) ** (2 if by == "gain" else 1)
 
 
 class TopScore(TaskSampler):
-    """The tasks of the highest score, a function of their success rate. Level ones: by lot.
+    """Selects the tasks of the highest score, a function of their success rate; ties in random order.
 
-    success: what is known of it. draw: whether a task's rate is drawn from its posterior (Thompson sampling), so that
-    tasks of which little is known come to their turn, or its mean.
+    success: the record of success rates.
+    draw: whether a task's rate is sampled from its posterior (Thompson sampling), which explores tasks with few
+        rollouts, or is the posterior mean.
     """
 
     success: SuccessCounts = SuccessCounts()
@@ -45,7 +46,7 @@ class TopScore(TaskSampler):
             )
 
     def score(self, p: Tensor) -> Tensor:
-        """[tasks] from success rates [tasks]."""
+        """Returns a score of each task from its success rate, both [tasks]."""
         raise NotImplementedError
 
     def forward(self, source: Source, count: int) -> Tensor:
@@ -57,8 +58,11 @@ class TopScore(TaskSampler):
         self.success.observe(experience)
 
     def batch_metrics(self, experience: Experience) -> dict[str, float]:
-        """Of all tasks: the share that was ever tried and the mean of their expected success. Of the batch's rows: the
-        mean score of their tasks, at that expected success."""
+        """Returns the fraction of all tasks that were tried, their mean expected success and the batch's mean task
+        score.
+
+        The score is over the batch's rows, at the expected success of their tasks.
+        """
         table, index = self.success.table, experience.extras["index"]
         right, wrong = table.column("right"), table.column("wrong")
         if not len(right):
@@ -73,7 +77,7 @@ class TopScore(TaskSampler):
 
 
 class PosteriorScore(TopScore):
-    """The tasks that promise most, at a success rate p drawn from their Beta posterior:
+    """Selects the tasks of the highest score at a success rate p sampled from their Beta posterior:
 
         "gain": p (1 - p)^2, highest at 1/3;    "variance": p (1 - p), highest at 1/2.
 
@@ -87,7 +91,8 @@ class PosteriorScore(TopScore):
 
 
 class Curriculum(TopScore):
-    """The tasks whose success rate is nearest to `target`, a number or a schedule: from easy to hard as it falls."""
+    """Selects the tasks whose success rate is nearest to `target`, a number or a schedule: from easy to hard as it
+    falls."""
 
     target: float | Schedule = 0.5
     draw: bool = False

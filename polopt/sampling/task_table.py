@@ -1,4 +1,4 @@
-"""Numbers kept for every task, which checkpoints hold."""
+"""A table of numbers for every task, which checkpoints store."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from torch import Tensor, nn
 
 
 class TaskTable(nn.Module):
-    """Columns of float64, one number a task: `TaskTable(right=1.0, wrong=1.0)` names them and what they begin as.
+    """A table of float64 columns, one number a task: `TaskTable(right=1.0, wrong=1.0)` sets their names and initial
+    values.
 
-    How many tasks there are is known when the first batch is bought: call `sized(source.size)` before reading.
+    The number of tasks is set by the first batch: call `sized(source.size)` before reading.
     """
 
     def __init__(self, **initial: float) -> None:
@@ -22,10 +23,10 @@ class TaskTable(nn.Module):
             self.register_buffer(name, torch.zeros(0, dtype=torch.float64))
 
     def sized(self, size: int) -> Self:
-        """The table with a row for each of `size` tasks; nothing changes if it has that already.
+        """Returns the table with a row for each of `size` tasks, which the first call creates.
 
         Raises:
-            ValueError: it was made for another number of tasks.
+            ValueError: the table was made for another number of tasks.
         """
         for name, value in self.initial.items():
             column = self.column(name)
@@ -39,7 +40,7 @@ class TaskTable(nn.Module):
         return self
 
     def column(self, name: str) -> Tensor:
-        """[tasks] the numbers themselves, to read and to change in place."""
+        """Returns a column, [tasks], which may be changed in place."""
         return self.get_buffer(name)
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Tensor], prefix: str, *args: Any, **kwargs: Any) -> None:

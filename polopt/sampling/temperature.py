@@ -1,4 +1,4 @@
-"""Temperatures that change from decision to decision."""
+"""Temperatures that vary from decision to decision."""
 
 from __future__ import annotations
 
@@ -15,11 +15,18 @@ from polopt.support import ByEntropy, Support
 
 
 class EntropyTemperature(Part):
-    """Hotter where the policy is undecided, cooler where it is sure: T (1 + strength h), 0 <= strength < 1.
+    """Sets each decision's temperature by its entropy: T (1 + strength h), 0 <= strength < 1, higher for uncertain
+    decisions.
 
-    h in [-1, 1] is where a decision's log-entropy stands between the lowest, the pivot (a quantile) and the highest of
-    the batch before (`ops.entropy_level`); the first batch has one temperature. Learns in training mode only.
-    compat "released" takes |h|, as the program of HAPO does, which heats both ends. Source: HAPO, arXiv:2509.16591.
+    h in [-1, 1] is the position of a decision's log-entropy between the lowest, the pivot (a quantile) and the highest
+    of the batch before (`ops.entropy_level`); the first batch has one temperature. The scale is updated in training
+    mode only.
+
+    strength: the largest relative change of the temperature.
+    quantile: the quantile of the pivot.
+    compat: "released" takes |h|, as the program of HAPO does, which raises the temperature at both ends.
+
+    Source: HAPO, arXiv:2509.16591.
     """
 
     strength: float = 0.05
@@ -38,7 +45,7 @@ class EntropyTemperature(Part):
         self.register_buffer("scale", torch.full((3,), torch.nan, dtype=torch.float64))
 
     def forward(self, support: Support) -> Support:
-        """What the next batch is sampled over."""
+        """Returns the support over which the next batch is sampled."""
         lowest, pivot, highest = self.get_buffer("scale").tolist()
         if math.isnan(pivot):
             return support
@@ -46,7 +53,7 @@ class EntropyTemperature(Part):
         return dataclasses.replace(support, by_entropy=rule)
 
     def observe(self, experience: Experience) -> None:
-        """Remember the entropies of a batch, at its one temperature."""
+        """Updates the entropy scale from a batch, with the entropies at its one temperature."""
         experience.require(self.reads, by=self)
         plain = experience.extras["plain_entropy"] if experience.support.by_entropy else experience.entropy
         if self.training and experience.mask.any():

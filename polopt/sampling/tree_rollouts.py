@@ -1,4 +1,4 @@
-"""Trees of rollouts."""
+"""Tree rollouts."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from polopt.support import Support
 class TreeRollouts(Sampling):
     """A tree of rollouts below each prompt, whose edges are the rows of the batch.
 
-    From the prompt and from every node that has not ended, factors[depth] edges go on, each at most `window` decisions
-    long, on the last level to the end of the episode. A node is worth what its row was paid if it has ended, else the
-    mean of its children.
+    From the prompt and from every node that has not ended, factors[depth] edges continue, each at most `window`
+    decisions long, on the last level to the end of the episode. A node's value is its row's outcome if it has ended,
+    else the mean of its children's values.
 
-    A row holds everything from the prompt to its edge's end, but only the edge's own decisions are in `mask`; `outcome`
-    and `reward` are the worth of the node that it leads to, `group` are the edges of one parent, so credit relative to
-    the group compares siblings. `extras["level"]` [B] counts from 0. A tree whose rollouts all last has
-    f1 + f1 f2 + f1 f2 f3 edges, others have fewer: there are `source.rows` rows at most, but for one tree at least.
+    A row holds all decisions from the prompt to its edge's end, but only the edge's own decisions are in `mask`;
+    `outcome` and `reward` are the value of the node at its end, `group` are the edges of one parent, so credit relative
+    to the group compares siblings. `extras["level"]` [B] counts from 0. A tree in which no rollout ends early has
+    f1 + f1 f2 + f1 f2 f3 edges, others have fewer: there are at most `source.rows` rows, except that there is at least
+    one tree.
 
     Source: SPO-tree, arXiv:2505.23564.
     """
@@ -50,7 +51,7 @@ class TreeRollouts(Sampling):
 
     @property
     def edges(self) -> int:
-        """Of a tree whose rollouts all last."""
+        """Number of edges of a tree in which no rollout ends early."""
         return sum(math.prod(self.factors[: i + 1]) for i in range(len(self.factors)))
 
     def forward(self, source: ContinuingSource) -> Experience:
@@ -67,8 +68,10 @@ class TreeRollouts(Sampling):
         return Experience.cat(batches[::-1])
 
     def _grow(self, source: ContinuingSource) -> tuple[list[Experience], list[Tensor], list[Tensor]]:
-        """Level by level: the nodes, each one's parent (its number in the level above; on the first level the prompt),
-        and how many decisions stood before its edge."""
+        """Returns, for each level, the nodes, their parents and the number of decisions before their edges.
+
+        A parent is its number in the level above; on the first level it is the prompt.
+        """
         windows = [self.window] * (len(self.factors) - 1) + [None]
         prompts = max(1, source.rows // self.edges)
         level = source.rollout(
@@ -87,7 +90,7 @@ class TreeRollouts(Sampling):
 
 
 def _mean_of_children(worth: Tensor, children: Tensor, parents: Tensor) -> Tensor:
-    """[B] worth of a level's nodes: the mean of their children where they have any."""
+    """Returns the values [B] of a level's nodes: the mean of their children's if there are any, else `worth`."""
     count = torch.zeros_like(worth).index_add_(0, parents, torch.ones_like(children))
     total = torch.zeros_like(worth).index_add_(0, parents, children)
     return torch.where(count > 0, total / count.clamp(min=1), worth)

@@ -1,4 +1,4 @@
-"""Leave the decision to think alone."""
+"""A filter that leaves the decision to start reasoning untrained."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from polopt.sampling.parts import Select
 
 
 class MaskThinkDecision(Select):
-    """All decisions but those that decide whether to think: the row's first `count`, or, with `after`, so many behind
-    the first place at which it says these tokens. A row that never says them keeps all.
+    """Drops the decisions that decide whether to reason: the row's first `count`, or, with `after`, the first `count`
+    decisions after the first occurrence of these tokens.
 
-    after: ids of what opens a thought. Tokens that the policy did not decide are passed over. What was learned of that
-    decision is kept by not teaching it: neither its policy loss nor its critic's counts. Source: selective loss masking
-    in AdaCoT, arXiv:2505.11896.
+    after: ids of the tokens that open the reasoning. Tokens that the policy did not decide are skipped. A row without
+        these tokens keeps all decisions.
+    count: decisions that are dropped.
+
+    What the policy learned about that decision is preserved, since neither its policy loss nor its critic's loss
+    counts. Source: selective loss masking in AdaCoT, arXiv:2505.11896.
     """
 
     after: Sequence[int] = ()
@@ -35,7 +38,7 @@ class MaskThinkDecision(Select):
         number = mask.cumsum(1) - 1  # of each decision in its row, from 0
         if not self.after:
             return experience.restrict(~(mask & (number < self.count)))
-        # Decisions alone, moved to the left.
+        # Decisions alone, shifted to the left.
         said = experience.extras["tokens"].gather(1, (~mask).int().argsort(dim=1, stable=True))
         opened = torch.arange(mask.shape[1], device=mask.device) + len(self.after) <= experience.lengths[:, None]
         for i, token in enumerate(self.after):

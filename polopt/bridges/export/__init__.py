@@ -1,4 +1,4 @@
-"""A recipe written out for another trainer: `export(recipe, "trl", folder)`."""
+"""Export of a recipe for another trainer: `export(recipe, "trl", folder)`."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ TRAINERS: dict[str, Callable[[ExportedStage], Exported]] = {"trl": write_trl, "v
 
 
 def export(recipe: LanguageRecipe, to: str, folder: Path | str, run: Run | None = None) -> Exported:
-    """The last stage of a recipe as a folder that the trainer `to` runs: model, tasks, rewards, method, settings.
+    """Exports the last stage of a recipe as a folder that the trainer `to` runs: model, tasks, rewards, method,
+    settings.
 
-    run: whose policy is the starting model; without one it is the recipe's own.
+    run: the run whose policy is the starting model; None takes the recipe's own.
 
     Raises:
-        ConfigError: the folder holds something already, or the recipe asks for what would be lost without a word.
-        BridgeError: the trainer does not hand over what the method needs.
+        ConfigError: the folder is not empty, or the recipe has a setting that would be lost silently.
+        BridgeError: the trainer does not provide all fields that the method needs.
     """
     folder = vacant(Path(folder))
     try:
         return TRAINERS[to](prepare(recipe, folder, run))
     except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)  # no half of an export
+        shutil.rmtree(folder, ignore_errors=True)  # no partial export is left behind
         raise

@@ -1,4 +1,4 @@
-"""What every export begins with: what can be carried, and the files that do not depend on the trainer."""
+"""The common part of every export: checks of the recipe, and the files that do not depend on the trainer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,12 @@ from polopt.yaml_data import write_yaml
 
 @dataclasses.dataclass(frozen=True)
 class Exported:
-    """command: runs it. notes: what was left out or differs, a sentence each."""
+    """A finished export.
+
+    folder: where it is.
+    command: runs it.
+    notes: settings that were left out or differ, a sentence each.
+    """
 
     folder: Path
     command: str
@@ -34,10 +39,13 @@ class Exported:
 
 @dataclasses.dataclass(frozen=True)
 class ExportedStage:
-    """One stage on its way into another trainer.
+    """One stage during its export to another trainer.
 
-    name: of the method. model: a hub name or a folder; None for `policy` in the job's own. stops: ids that end an
-    answer.
+    name: of the method.
+    model: a hub name or a folder; None for `policy` in the export's own.
+    limit: the most tokens of an answer.
+    stops: ids that end an answer.
+    notes: settings that were left out or differ, a sentence each.
     """
 
     recipe: LanguageRecipe
@@ -55,33 +63,33 @@ class ExportedStage:
 
     @property
     def chat(self) -> bool:
-        """Whether the tokenizer has a chat template."""
+        """True if the tokenizer has a chat template."""
         return self.tokenizer.chat_template is not None
 
     @property
     def group(self) -> int:
-        """Rollouts for each prompt."""
+        """Rollouts per prompt."""
         return self.algorithm.sampling.group_size
 
     @property
     def updates(self) -> int:
-        """Optimiser steps for each batch of rollouts."""
+        """Optimiser steps per batch of rollouts."""
         return self.stage.epochs * self.stage.minibatches
 
     @property
     def micro_rows(self) -> int:
-        """Rows of one forward pass: the most that divide an optimiser batch, up to the stage's."""
+        """Rows of one forward pass: the largest divisor of an optimiser batch up to the stage's setting."""
         batch = self.stage.rows // self.stage.minibatches
         most = min(self.stage.micro_rows or batch, batch)
         return next(rows for rows in range(most, 0, -1) if batch % rows == 0)
 
     @property
     def sentence(self) -> dict[str, Any]:
-        """The algorithm as plain data. Parts in a person's own files are found from any working directory."""
+        """The algorithm as plain data. Paths of the user's own part files are absolute."""
         return moved(self.algorithm.to_dict(), lambda file: str(Path(file).resolve()) if Path(file).is_file() else file)
 
     def rows(self, split: str) -> Iterator[dict[str, Any]]:
-        """The tasks of a split, as plain data."""
+        """Yields the tasks of a split as plain data."""
         tasks = {"train": self.train, "heldout": self.heldout}[split]
         for index in range(len(tasks)):
             task = tasks[index]
@@ -104,10 +112,10 @@ class ExportedStage:
 
 
 def vacant(folder: Path) -> Path:
-    """A folder that nothing is in.
+    """Returns the folder if it is empty or does not exist.
 
     Raises:
-        ConfigError: something is.
+        ConfigError: the folder is not empty.
     """
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise ConfigError(f"{folder} holds something already: name another folder")
@@ -115,10 +123,10 @@ def vacant(folder: Path) -> Path:
 
 
 def prepare(recipe: LanguageRecipe, folder: Path, run: Run | None) -> ExportedStage:
-    """Refuse what cannot be carried; write the recipe, the world and its files, and a model that is nobody else's.
+    """Checks the recipe, and writes the recipe, the world with its files, and a model that has no other source.
 
     Raises:
-        ConfigError: as `export`.
+        ConfigError: as in `export`.
     """
     main = recipe.main_stage
     stage, before = recipe.stages[main], [name for name in recipe.stages if name != main]
@@ -182,7 +190,7 @@ def _check(recipe: LanguageRecipe, main: str, tasks: Tasks, before: list[str], r
 
 
 def _model(recipe: LanguageRecipe, folder: Path, run: Run | None) -> tuple[str | None, Any, list[int]]:
-    """Where the model is, None for the folder's own; its tokenizer; the ids that end an answer."""
+    """Returns the model's place, None for the folder's own, its tokenizer, and the ids that end an answer."""
     from transformers import AutoTokenizer, GenerationConfig
 
     name = None if run is not None else recipe.policy.model
@@ -208,7 +216,7 @@ def _model(recipe: LanguageRecipe, folder: Path, run: Run | None) -> tuple[str |
 
 
 def _beside(spec: Any, folder: Path) -> Any:
-    """A world's settings, with the files that they name copied into the folder."""
+    """Returns a world's settings after copying the files that they name into the folder."""
     taken: dict[str, str] = {}
 
     def place(file: str) -> str:

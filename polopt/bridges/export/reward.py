@@ -1,4 +1,4 @@
-"""What an answer is worth: a recipe's world, asked from inside another trainer."""
+"""Rewards of a recipe's world inside another trainer."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from polopt.yaml_data import read_yaml_file
 
 
 class WorldReward:
-    """Plays the tasks of an exported recipe, by their split and number.
+    """Computes rewards by the tasks of an exported recipe, identified by their split and number.
 
-    tasks: the world as a recipe describes it. seed: of its tasks. stops: ids that end an answer.
+    tasks: the world as a recipe describes it.
+    seed: of its tasks.
+    stops: ids that end an answer.
     """
 
     def __init__(self, tasks: Mapping[str, Any], seed: int, stops: Collection[int] = ()) -> None:
@@ -24,14 +26,14 @@ class WorldReward:
 
     @classmethod
     def of(cls, folder: Path | str) -> WorldReward:
-        """From `world.yaml` in an exported folder; files that it names are beside it."""
+        """Returns the rewards of `world.yaml` in an exported folder, which also holds the files that it names."""
         folder = Path(folder)
         data = read_yaml_file(folder / "world.yaml")
         here = moved(data["tasks"], lambda file: str(folder / file) if (folder / file).is_file() else file)
         return cls(here, data["seed"], data["stops"])
 
     def __call__(self, answer: str, split: str, index: int) -> dict[str, float]:
-        """The world's reward of one answer as "score", and what else it says of it."""
+        """Returns the world's reward of one answer as "score", and its further signals by name."""
         tasks = self.tasks[split]
         episode = tasks.episode(tasks[index])
         episode.reset()
@@ -43,8 +45,10 @@ class WorldReward:
         return signals_of(self.tasks["train"])
 
     def trl(self) -> list[Callable[..., list[float]]]:
-        """As reward functions of TRL: the score, and each signal under its name, to have weight 0. An answer that was
-        cut off earns nothing, as in polopt's own loop."""
+        """Returns reward functions for TRL: the score, and each signal under its name, to have weight 0.
+
+        A truncated answer has reward 0, as in polopt's own loop.
+        """
         return [self._function("score", "world"), *(self._function(name, f"signal_{name}") for name in self.signals)]
 
     def _function(self, what: str, name: str) -> Callable[..., list[float]]:
@@ -64,7 +68,7 @@ class WorldReward:
         return function
 
     def verl(self, solution_str: str, extra_info: Mapping[str, Any]) -> dict[str, float]:
-        """As a custom reward function of verl, which does not say whether an answer was cut off."""
+        """Computes a custom reward function of verl, which does not mark truncated answers."""
         return self(solution_str, str(extra_info["split"]), int(extra_info["index"]))
 
 
@@ -73,7 +77,7 @@ def _text(completion: Any) -> str:
 
 
 def moved(spec: Any, place: Callable[[str], str]) -> Any:
-    """A world's settings with another place for each file that they may name, Python files with a name behind too."""
+    """Returns a world's settings with each file path replaced by `place`, including Python files followed by a name."""
     if isinstance(spec, Mapping):
         return {key: moved(value, place) for key, value in spec.items()}
     if isinstance(spec, list):

@@ -1,4 +1,4 @@
-"""A stage as a Python script for TRL."""
+"""Export of a stage as a Python script for TRL."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ if __name__ == "__main__":
 
 
 def write_trl(job: ExportedStage) -> Exported:
-    """train.py and the tasks as JSON lines.
+    """Writes train.py and the tasks as JSON lines.
 
     Raises:
-        BridgeError: TRL does not hand over what the method needs.
+        BridgeError: TRL does not provide all fields that the method needs.
     """
     host_of(["world", *signals_of(job.train)], ["kind"]).refuse(job.name, job.algorithm)
     notes = [*job.notes, *_differences(job)]
@@ -83,7 +83,8 @@ def write_trl(job: ExportedStage) -> Exported:
 
 
 def _method(job: ExportedStage) -> str:
-    """The method as a person would say it, or the whole sentence in a file where the recipe changes parts of it."""
+    """Returns the method's name and settings as source code, or code that loads the whole algorithm from a file if the
+    recipe changes parts of it."""
     if job.stage.but or ":" in job.name:
         job.write("method.yaml", write_yaml(job.sentence))
         return 'from_yaml((HERE / "method.yaml").read_text(encoding="utf-8"))'
@@ -139,7 +140,7 @@ def _args(job: ExportedStage) -> dict[str, Any]:
 
 
 def _decay(optimiser: OptimiserSpec) -> dict[str, Any]:
-    """transformers' name of the schedule."""
+    """Returns transformers' settings of the learning-rate schedule."""
     if optimiser.decay == "constant":
         return {"lr_scheduler_type": "constant_with_warmup"}
     if not optimiser.final:

@@ -1,4 +1,4 @@
-"""A stage as YAML and a command for verl."""
+"""Export of a stage as YAML and a command for verl."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from polopt.bridges.export.job import Exported, ExportedStage
 from polopt.bridges.verl_config import config
 from polopt.config import ConfigError
 
-# Paths are the command's: verl resolves its configuration in other processes, which have another working directory.
+# The command sets paths: verl resolves its configuration in other processes, which have another working directory.
 COMMAND = """\
 #!/usr/bin/env bash
 # {name} of a polopt recipe, in verl. Needs: pip install "polopt[verl]"
@@ -43,11 +43,11 @@ def compute_score(data_source, solution_str, ground_truth, extra_info=None, **ot
 
 
 def write_verl(job: ExportedStage) -> Exported:
-    """verl.yaml, train.sh, reward.py and the tasks as parquet.
+    """Writes verl.yaml, train.sh, reward.py and the tasks as parquet.
 
     Raises:
-        BridgeError: verl does not hand over what the method needs.
-        ConfigError: the model's tokenizer has no chat template, which verl needs; what writes its data is not there.
+        BridgeError: verl does not provide all fields that the method needs.
+        ConfigError: the model's tokenizer has no chat template, which verl needs; pyarrow is not installed.
     """
     if not job.chat:
         raise ConfigError(f"{job.model}: its tokenizer has no chat template, and verl's prompts are conversations")
@@ -66,7 +66,7 @@ def write_verl(job: ExportedStage) -> Exported:
 
 
 def _write(job: ExportedStage, split: str) -> int:
-    """The tasks in verl's format; tokens of the longest prompt."""
+    """Writes the tasks in verl's format, and returns the tokens of the longest prompt."""
     try:
         import pyarrow
         from pyarrow import parquet
@@ -149,7 +149,7 @@ def _differences(job: ExportedStage) -> list[str]:
 
 
 def _merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
-    """Both; where both say something, the first."""
+    """Returns the union of both settings; the first has precedence."""
     found = {**second, **first}
     for key in first.keys() & second.keys():
         if isinstance(first[key], Mapping) and isinstance(second[key], Mapping):

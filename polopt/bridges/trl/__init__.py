@@ -11,7 +11,7 @@ __all__ = ["PoloptTrainer"]
 
 
 def __getattr__(name: str) -> Any:
-    # TRL is imported by those who train with it, not by those who ask what it can run.
+    # TRL is imported for training only, not for questions about its capabilities.
     if name != "PoloptTrainer":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:

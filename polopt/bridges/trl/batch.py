@@ -1,4 +1,4 @@
-"""A generation of TRL's as one batch of experience, the same on every process."""
+"""Conversion of TRL's generation into one batch of experience, the same on every process."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from polopt.experience import Experience
 from polopt.support import Support
 from polopt.worlds.protocol import Task
 
-# The row's place in the generation, over all processes, in `extras`.
+# Name in `extras` of the row's place in the generation, over all processes.
 PLACE = "place"
 
 
 class AllProcesses:
-    """What all processes know, from what each of them knows: rows of the first, then of the second, and so on."""
+    """Gathers values of all processes: rows of the first process, then of the second, and so on."""
 
     def __init__(self, accelerator: Any) -> None:
         self.accelerator = accelerator
@@ -31,7 +31,7 @@ class AllProcesses:
         return self.accelerator.num_processes
 
     def rows(self, values: Tensor) -> Tensor:
-        """[b, ...] -> [B, ...]; columns beyond those of the widest process hold 0."""
+        """Gathers tensors [b, ...] of all processes as [B, ...]; columns beyond those of the widest process hold 0."""
         if self.count == 1:
             return values
         sent = values.int() if values.dtype == torch.bool else values
@@ -40,7 +40,7 @@ class AllProcesses:
         return self.accelerator.gather(sent.contiguous()).to(values.dtype)
 
     def entries(self, values: Sequence[Any]) -> list[Any]:
-        """As `rows`, of anything."""
+        """Gathers sequences of any objects of all processes, in the order of `rows`."""
         if self.count == 1:
             return list(values)
         from accelerate.utils import gather_object
@@ -48,14 +48,18 @@ class AllProcesses:
         return gather_object(list(values))
 
     def places(self, rows: int, device: torch.device) -> Tensor:
-        """[b] places of this process's rows among those of all."""
+        """Returns the places [b] of this process's rows among those of all processes."""
         return torch.arange(rows, device=device) + rows * self.accelerator.process_index
 
 
 @dataclasses.dataclass(frozen=True)
 class ScoredGeneration:
-    """What a generation was rewarded for. inputs: rows of the data set; completions: texts or messages, both of this
-    process; rewards: [B, F] of all processes, by reward function, NaN where one has no opinion."""
+    """A generation with its rewards.
+
+    inputs: rows of the data set, of this process.
+    prompts, completions: texts or messages, of this process.
+    rewards: [B, F] of all processes, by reward function, NaN if a function returned none.
+    """
 
     inputs: list[dict[str, Any]]
     prompts: list[Any]
@@ -63,7 +67,7 @@ class ScoredGeneration:
     rewards: Tensor
 
     def outcome(self, weights: Tensor) -> Tensor:
-        """[B] weighted sum of the opinions there are; NaN where there is none."""
+        """Returns the weighted sum of a row's rewards that are not NaN, [B]; NaN if all are."""
         total = (self.rewards * weights.to(self.rewards)).nansum(1)
         return total.masked_fill(self.rewards.isnan().all(1), torch.nan)
 
@@ -82,10 +86,14 @@ def experience_of(
     horizon: int,
     support: Support,
 ) -> Experience:
-    """All rows of a generation, T columns of completion; of the rest, the fields in `reads`.
+    """Returns all rows of a generation, with T columns of completion; of optional fields those in `needs`.
 
-    output: what TRL's generation gives. said: what the policy says of this process's rows before it learns from them.
-    names: of the reward functions. ends: ids that end an answer.
+    output: TRL's output of a generation.
+    told: the generation's rewards.
+    said: the policy's evaluation of this process's rows before its update on them.
+    everyone: all processes.
+    names: of the reward functions.
+    ends: ids that end an answer.
     """
     mask, rows = decided(output), everyone.rows
     ids, attended = output["completion_ids"], output["completion_mask"].bool()
@@ -118,31 +126,32 @@ def experience_of(
 
 
 def decided(output: Mapping[str, Any]) -> Tensor:
-    """[b, C] where the policy decided: completions without what tools said, and without padding."""
+    """Returns the mask [b, C] of the policy's decisions: completions without tool outputs and padding."""
     mask = output["completion_mask"].bool()
     return mask & output["tool_mask"].bool() if "tool_mask" in output else mask
 
 
 def last(mask: Tensor) -> Tensor:
-    """[b, C] True at the last True of each row."""
+    """Returns the mask [b, C] of the last True of each row."""
     return mask & (mask.flip(1).cumsum(1).flip(1) == 1)
 
 
 def turns(mask: Tensor) -> Tensor:
-    """[B, T] number of the turn of each decision, from 0; -1 elsewhere. What a tool says parts two turns."""
+    """Returns the number [B, T] of each decision's turn, from 0; -1 elsewhere. Tool outputs separate turns."""
     begins = mask & ~F.pad(mask, (1, 0))[:, :-1]
     return (begins.cumsum(1) - 1).masked_fill(~mask, -1)
 
 
 def _logps(output: Mapping[str, Any], said: Evaluation | None) -> dict[str, Tensor | None]:
-    """Of this process's rows: rollout_logp is the sampler's, old_logp the policy's own before its first update."""
+    """Returns log-probabilities of this process's rows: `rollout_logp` is the sampler's, `old_logp` the policy's own
+    before its first update."""
     old = output.get("old_per_token_logps")
     old = said.logp if old is None and said is not None else old
     sampled = output.get("sampling_per_token_logps")
     if sampled is None:
         sampled = old
     elif old is not None:
-        # The engine did not say: as if it had been the policy itself.
+        # Without a value of the engine the policy's own is taken.
         sampled = torch.where(sampled.isnan(), old, sampled)
     fields = {"rollout_logp": sampled, "old_logp": old, "ref_logp": output.get("ref_per_token_logps")}
     if said is not None:
@@ -151,7 +160,7 @@ def _logps(output: Mapping[str, Any], said: Evaluation | None) -> dict[str, Tens
 
 
 def _text(completion: Any) -> str:
-    """The answer: a completion, or of a conversation what was said last."""
+    """Returns the answer: a completion, or the last message of a conversation."""
     if isinstance(completion, str):
         return completion
     return str(completion[-1].get("content") or "")

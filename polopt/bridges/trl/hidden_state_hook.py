@@ -1,4 +1,4 @@
-"""What else than log-probabilities the model that TRL trains can say: values, and functions of all its choices."""
+"""Values and other functions of the hidden states of the model that TRL trains."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ NAME = "polopt_critic"
 
 
 class HiddenStateHook:
-    """Overhears the last hidden states of a model while TRL asks it for log-probabilities.
+    """Records the last hidden states of a model during TRL's passes for log-probabilities.
 
-    critic: gives it a linear value head, zero at the start, that shares its trunk, as polopt's own policies have. It is
-    a module of the model, so that its optimiser, its processes and its gradient clipping are the model's, and is left
-    out of the saved policy. names: of `vocabulary.REDUCTIONS` that will be asked for.
+    critic: adds a linear value head, zero at the start, on the shared backbone, as polopt's own policies have. It is a
+        module of the model, so that its optimiser, its processes and its gradient clipping are the model's, and is left
+        out of the saved policy.
+    names: of the `vocabulary.REDUCTIONS` that will be requested.
 
     Raises:
-        BridgeError: reductions of a model that does more to hidden states than its output layer does.
+        BridgeError: reductions of a model whose head is not the output layer alone.
     """
 
     def __init__(self, model: Any, *, critic: bool, names: Collection[str]) -> None:
@@ -59,16 +60,19 @@ class HiddenStateHook:
         if self._heard is not None and self.critic is not None:
             value = self.critic(self._heard[-1].to(self.critic.weight.dtype)).squeeze(-1)
             self._values.append(value)
-            # Data parallel looks behind a model's outputs for the parameters that will have gradients.
+            # Data parallel finds the parameters with gradients from the graph of a model's outputs.
             output.log_probs = output.log_probs + value[:, :0].sum()
 
     def listen(self) -> None:
-        """To what the trunk says from now on, until the next call."""
+        """Records hidden states from now on, until the next call of `say`."""
         self._heard, self._values = [], []
 
     def say(self, ids: Tensor, decided: Tensor, temperature: float) -> dict[str, Any]:
-        """Of the last C columns that were read, which hold the `ids` [b, C], where the policy `decided` [b, C] them:
-        fields of an `Evaluation`; 0 elsewhere."""
+        """Returns fields of an `Evaluation` for the last C columns of the recorded pass.
+
+        ids: [b, C] the tokens in these columns.
+        decided: [b, C] the mask of the policy's decisions; the fields are 0 elsewhere.
+        """
         heard, self._heard = torch.cat(self._heard or []), None
         # The decision at t is taken on the state at t - 1; the last value is that after the last decision.
         start = heard.shape[1] - ids.shape[1] - 1

@@ -1,4 +1,4 @@
-"""TRL's config and a method brought into agreement, before anything is loaded."""
+"""Reconciliation of TRL's config with a method, before any model is loaded."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from polopt.part import settings_of
 from polopt.sampling import Rollouts
 from polopt.support import PLAIN, Support
 
-# Settings of GRPOConfig that say what the method says here.
+# Settings of GRPOConfig that the method replaces.
 REPLACED = (
     *("loss_type", "importance_sampling_level", "epsilon", "epsilon_high", "delta", "scale_rewards"),
     *("multi_objective_aggregation", "sapo_temperature_neg", "sapo_temperature_pos", "vespo_k_pos", "vespo_lambda_pos"),
     *("vespo_k_neg", "vespo_lambda_neg", "top_entropy_quantile", "entropy_coef", "use_adaptive_entropy"),
     *("off_policy_mask_threshold", "use_bias_correction_kl"),
 )
-# Settings under which TRL samples from another distribution than its log-probabilities are of, with the value that
-# leaves them alone.
+# Settings by which TRL's sampling distribution differs from that of its log-probabilities, with the values that
+# disable them.
 RESHAPING: dict[str, tuple[Any, ...]] = {
     "top_p": (1.0,),
     "top_k": (0, None),
@@ -34,13 +34,13 @@ RESHAPING: dict[str, tuple[Any, ...]] = {
 
 
 def settle(args: Any, name: str, algorithm: Algorithm) -> tuple[Any, Algorithm, list[str]]:
-    """A copy of the GRPOConfig `args`, the algorithm, and what was changed of the two, a sentence each.
+    """Returns a copy of the GRPOConfig `args`, the algorithm, and the changes to both, a sentence each.
 
-    TRL's config decides how many rollouts a prompt gets, and how rows are dealt to steps and processes; the method
-    decides credit and loss. The temperature is that of whichever of the two names one that is not the default.
+    TRL's config decides the rollouts of a prompt and the split of rows into steps and processes; the method decides
+    credit and loss. The temperature is that of whichever of the two sets one that is not the default.
 
     Raises:
-        BridgeError: the two disagree, or TRL cannot do what is asked.
+        BridgeError: the two disagree, or TRL cannot do what the method or the config needs.
     """
     defaults = {field.name: field.default for field in dataclasses.fields(args)}
     for key in REPLACED:
@@ -69,7 +69,7 @@ def settle(args: Any, name: str, algorithm: Algorithm) -> tuple[Any, Algorithm, 
 
 
 def _reference(args: Any, name: str, algorithm: Algorithm, notes: list[str]) -> None:
-    """TRL makes a reference policy where beta is not 0; the method says how much it counts."""
+    """Reconciles `beta`, with which TRL makes a reference policy if it is not 0, with the method's own coefficient."""
     compares = [p for p in algorithm.parts() if "ref_logp" in p.reads]
     own = [p.coefficient for p in compares if any(f.name == "coefficient" for f in settings_of(type(p)))]
     if args.beta and not compares:
@@ -89,7 +89,7 @@ def _reference(args: Any, name: str, algorithm: Algorithm, notes: list[str]) -> 
 
 
 def _windows(args: Any, notes: list[str]) -> None:
-    """An optimiser batch is of one generation."""
+    """Makes an optimiser batch part of one generation."""
     micro, window = args.steps_per_generation, args.gradient_accumulation_steps
     if micro % window == 0:
         return
@@ -133,12 +133,12 @@ def _sampled(args: Any, name: str, algorithm: Algorithm, notes: list[str]) -> Al
 
 
 def name_of(method: str | Mapping[str, Any] | Algorithm) -> str:
-    """What messages call it."""
+    """Returns the method's name in messages."""
     return "the algorithm" if isinstance(method, Algorithm) else method if isinstance(method, str) else method["name"]
 
 
 def paper_of(method: Any) -> dict[str, str]:
-    """For the card of the model; nothing of a method that has no name in the catalogue."""
+    """Returns the paper for the model card; empty for a method without a name in the catalogue."""
     name = method if isinstance(method, str) else method.get("name", ":") if isinstance(method, Mapping) else ":"
     if ":" in name:
         return {}
@@ -147,7 +147,7 @@ def paper_of(method: Any) -> dict[str, str]:
 
 
 def names_of(rewards: Any) -> Iterable[str]:
-    """Of reward functions, as TRL will call them."""
+    """Returns TRL's names of reward functions."""
     from trl.trainer.utils import get_callable_name
 
     listed = rewards if isinstance(rewards, list) else [] if rewards is None else [rewards]

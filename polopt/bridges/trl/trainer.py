@@ -28,7 +28,7 @@ from polopt.fields import OLD
 from polopt.support import Support
 
 STATE = "polopt.safetensors"
-# What else TRL asks its model about a row, for models that see.
+# Further inputs of a row for vision models.
 SEEN = (
     *("pixel_values", "image_grid_thw", "num_images", "pixel_attention_mask", "spatial_shapes", "num_tiles"),
     *("image_sizes", "token_type_ids", "mm_token_type_ids", "image_position_ids"),
@@ -39,21 +39,22 @@ logger = logging.getLogger(__name__)
 class PoloptTrainer(GRPOTrainer):
     """Any polopt method as a trainer of TRL.
 
-    method: a name, a name with settings as `{"name": "gspo", "low": 1e-3}`, or an `Algorithm`. All else is as in
-    `GRPOTrainer`, whose data, generation, rewards, PEFT, accelerate, logging and checkpoints stay. `algorithm` is the
-    sentence as it runs, `notes` what was changed of it or of the config.
+    method: a name, a name with settings as `{"name": "gspo", "low": 1e-3}`, or an `Algorithm`.
 
-    The sum of TRL's reward functions is the world's `outcome`; rows for which none has an opinion are left out. Every
-    normaliser is of the whole optimiser batch: all processes and all accumulated micro-batches.
+    All else is as in `GRPOTrainer`, whose data, generation, rewards, PEFT, accelerate, logging and checkpoints stay.
+    `algorithm` is the algorithm as it runs, `notes` lists the changes of it or of the config.
+
+    The weighted sum of TRL's reward functions is the `outcome`; rows for which all are NaN are left out. Every
+    normaliser is over the whole optimiser batch: all processes and all accumulated micro-batches.
 
     Raises:
-        BridgeError: the method needs what TRL does not hand over, or the config says something else than the method.
+        BridgeError: the method needs a field that TRL does not provide, or the config contradicts the method.
         ValueError, TypeError: there is no such method, or it has no such setting.
     """
 
     _tag_names = ["trl", "polopt"]  # noqa: RUF012
     _name = "polopt"
-    # TRL's own, of which transformers says less.
+    # TRL's own attributes, with looser types in transformers.
     model: Any
     args: Any
     num_generations: Any
@@ -86,20 +87,20 @@ class PoloptTrainer(GRPOTrainer):
         self.trunk = HiddenStateHook(self.model, critic=critic, names=names) if critic or names else None
         self._everyone = AllProcesses(self.accelerator)
         self._told: ScoredGeneration
-        # What is learned from of the last generation, of all processes, in training (True) and in evaluation; of that
-        # the present optimiser batch; and what was measured of it so far.
+        # The selected rows of the last generation, of all processes, in training (True) and in evaluation; of these
+        # the current optimiser batch; and its measurements so far.
         self._batches: dict[bool, Experience] = {}
         self._window: Experience
         self._measured: list[dict[str, Tensor]] = []
 
     @property
     def _needs(self) -> frozenset[str]:
-        """What parts read of the batch, now or at some time."""
+        """All fields of the batch that parts read at some time."""
         return self.algorithm.required_fields
 
     @property
     def critic(self) -> torch.nn.Linear | None:
-        """The value head, of methods that need one."""
+        """The value head, for methods that need one."""
         return None if self.trunk is None else self.trunk.critic
 
     @property
@@ -116,13 +117,13 @@ class PoloptTrainer(GRPOTrainer):
 
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
         output = super()._generate_and_score_completions(inputs)
-        # Evaluation leaves no trace in what parts have learned.
+        # Evaluation does not change the parts' state.
         algorithm = self.algorithm if self.model.training else copy.deepcopy(self.algorithm).eval()
         batch = self._experience(output)
         everything, batch = len(batch), batch[~batch.outcome.isnan()]
         for select in algorithm.sampling.filters:
             batch = select(batch)
-        if batch.mask.any():  # filters may leave nothing to learn from
+        if batch.mask.any():  # filters may leave no decision
             batch = algorithm.with_advantages(batch)
             self._log_advantages(batch, everything)
             batch = algorithm.filtered(batch)
@@ -150,7 +151,7 @@ class PoloptTrainer(GRPOTrainer):
             self._log_measured()
             if training and (self._step + 1) % self._generation == 0 and window.advantage is not None:
                 self.algorithm.step()
-        # Micro-batches are added up; processes are averaged.
+        # Micro-batches are summed; processes are averaged.
         return loss * self._everyone.count + router / steps
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
@@ -176,11 +177,11 @@ class PoloptTrainer(GRPOTrainer):
 
     @property
     def _generation(self) -> int:
-        """Micro-batches that are learned from between two generations."""
+        """Micro-batches of training between two generations."""
         return self.args.steps_per_generation * self.num_iterations
 
     def _experience(self, output: dict[str, Any]) -> Experience:
-        """All rows of the generation, of all processes."""
+        """Returns all rows of the generation, of all processes."""
         algorithm, asked = self.algorithm, self._needs
         rooms = (algorithm.sampling, algorithm.reward, algorithm.credit, *algorithm.select)
         judges = frozenset[str]().union(*(room.required_fields for room in rooms))
@@ -207,12 +208,12 @@ class PoloptTrainer(GRPOTrainer):
         return batch
 
     def _pieces(self, steps: int) -> list[dict[str, Any]]:
-        """This process's micro-batches of the optimiser batch that begins."""
+        """Returns this process's micro-batches of the optimiser batch that begins."""
         begin = self._step % self.args.steps_per_generation
         return self._buffered_inputs[begin : begin + steps]
 
     def _whole(self, model: Any, pieces: list[dict[str, Any]]) -> Experience:
-        """The optimiser batch: of the rows that are learned from, those in these micro-batches of any process."""
+        """Returns the optimiser batch: the selected rows that are in these micro-batches of any process."""
         batch = self._batches[self.model.training]
         places = self._everyone.rows(torch.cat([piece[PLACE] for piece in pieces]))
         chosen = torch.isin(batch.extras[PLACE], places)
@@ -229,15 +230,18 @@ class PoloptTrainer(GRPOTrainer):
         )
 
     def _learn(self, piece: Experience, said: Evaluation) -> Loss:
-        # What nobody has asked the policy before is what it says now, since it has learned nothing in between.
+        # Log-probabilities from before the update, if missing, are the current ones: there was no update in between.
         absent = {name: said.logp.detach() for name in ("rollout_logp", "old_logp") if getattr(piece, name) is None}
         return self.algorithm.objective(piece.replace(**absent), said)
 
     # What the policy says ---------------------------------------------------------------------------------------
 
     def _say(self, model: Any, inputs: dict[str, Any], rows: int | None = None) -> tuple[Evaluation, Any]:
-        """What the policy says of the completions of some rows, by TRL's own pass, and the router's part of the loss.
-        rows: how many are read at a time."""
+        """Evaluates the policy on the completions of some rows, by TRL's own pass; also returns the router's part of
+        the loss.
+
+        rows: how many are read at a time.
+        """
         if self.trunk is not None:
             self.trunk.listen()
         logp, entropy, aux = self._get_per_token_logps_and_entropies(
@@ -259,12 +263,13 @@ class PoloptTrainer(GRPOTrainer):
 
     @torch.no_grad()
     def _assess(self, output: dict[str, Any]) -> Evaluation:
-        """What the policy says of this process's rows before it learns from them."""
+        """Evaluates the policy on this process's rows before its update on them."""
         return self._say(self.model, output, self.args.per_device_train_batch_size)[0]
 
     @torch.no_grad()
     def _prompt_logp(self, output: dict[str, Any]) -> Tensor:
-        """[b] mean log-probability of the tokens of each row's prompt, but the first; 0 for a prompt of one token."""
+        """Returns the mean log-probability [b] of the tokens of each row's prompt, except the first; 0 for a prompt of
+        one token."""
         ids, mask = output["prompt_ids"], output["prompt_mask"]
         logp, _, _ = self._get_per_token_logps_and_entropies(
             self.model, ids, mask, ids.shape[1] - 1, batch_size=self.args.per_device_train_batch_size
@@ -280,7 +285,7 @@ class PoloptTrainer(GRPOTrainer):
         return tensors
 
     def _log_advantages(self, batch: Experience, rows: int) -> None:
-        """Among TRL's logged completions stand the method's advantages, a mean over decisions; 0 for rows left out."""
+        """Logs the method's advantages, a mean over decisions, with TRL's completions; 0 for rows left out."""
         mean = ops.row_mean(torch.where(batch.mask, batch.advantage, 0), batch.mask)
         every = mean.new_zeros(rows).index_copy(0, batch.extras[PLACE], mean)
         kept = self._logs["advantages"]
@@ -289,7 +294,7 @@ class PoloptTrainer(GRPOTrainer):
         kept.extend(every.tolist())
 
     def _log_measured(self) -> None:
-        """What was measured of an optimiser batch: shares of the whole, so a sum over micro-batches and processes."""
+        """Logs the metrics of an optimiser batch: shares of the whole, so a sum over micro-batches and processes."""
         found = add_metrics(self._everyone.entries([add_metrics(self._measured)]))
         self._measured = []
         metrics = self._metrics["train" if self.model.training else "eval"]
@@ -299,7 +304,7 @@ class PoloptTrainer(GRPOTrainer):
 
 
 def _padded(said: Evaluation, width: int) -> Evaluation:
-    """As wide as the completions of the process that has the widest."""
+    """Pads an evaluation to the width of the process with the widest completions."""
     return said.mapped(lambda name, value: F.pad(value, (0, width - value.shape[1])) if value.ndim == 2 else value)
 
 

@@ -1,4 +1,4 @@
-"""What TRL's GRPOTrainer hands over to a method's parts."""
+"""The capabilities of TRL's GRPOTrainer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from polopt.bridges.capabilities import TrainerCapabilities
 from polopt.fields import OLD
 from polopt.policies.vocabulary import REDUCTIONS
 
-# Before the name of what a reward function says of an answer beside the reward.
+# Prefix of a reward function's signals beside the reward.
 SIGNAL = "extras.signal_"
 
 _BATCH = frozenset(
@@ -32,9 +32,9 @@ HOST = TrainerCapabilities(
 
 
 def host_of(rewards: Iterable[str] = (), columns: Iterable[str] = ()) -> TrainerCapabilities:
-    """TRL with these reward functions, by name, and a data set of these columns.
+    """Returns TRL's capabilities with these reward functions, by name, and a data set of these columns.
 
-    What the reward function `name` says is `extras.signal_<name>`; a column `kind` is `extras.kind`.
+    The result of the reward function `name` is `extras.signal_<name>`; a column `kind` is `extras.kind`.
     """
     more = {SIGNAL + name.removeprefix("signal_") for name in rewards}
     more |= {"extras.kind"} & {f"extras.{column}" for column in columns}
