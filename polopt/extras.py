@@ -127,6 +127,7 @@ EXTRAS: dict[str, Extra] = {
         Extra("skipped", _B, "int", "shared groups that were passed over", "sampling.Swarm"),
         Extra("solved", _B, "bool", "whether the row's task was solved", _LANGUAGE),
         Extra("std", _BT, "float", "standard deviation of that Gaussian", "Gaussian policies"),
+        Extra("support_mask", ("B", "T", "V"), "bool", "tokens that a mixture may have weight on", "policies.mixture"),
         Extra("targets", ("B", "T", "V"), "float", "distribution that each decision is drawn towards", "the source"),
         Extra("task", _B, "list", "the row's task", _LANGUAGE),
         Extra(

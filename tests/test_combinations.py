@@ -12,6 +12,7 @@ import torch
 
 import polopt as po
 from polopt import lab
+from polopt.capabilities import UnprovidedError
 from polopt.lab.problems import digits
 
 GROUP, PAIRS = 4, 40
@@ -42,7 +43,7 @@ def playable(slug: str) -> bool:
     algorithm = sentence(slug)
     try:
         lab.train(algorithm, tree, policy, steps=1, rate=0.0, rows=2, reference=policy)
-    except po.ExperienceError:
+    except (po.ExperienceError, UnprovidedError):
         return False
     except ValueError as error:
         if not str(error).startswith("TreeSource:"):

@@ -161,7 +161,7 @@ class MixturePolicy(nn.Module):
     Embeddings are averaged, positions added, layers are pre-norm, and the embeddings are tied to the output weights, as
     in GPT-2. A row is a prompt, `steps` - 1 thoughts and one token. In a batch `extras["mixture"]` [B, T, V] is the
     input and decision at each position, one-hot for a token; `thought` [B, T] bool marks thoughts, `drawn` [B, T] is
-    the number of tokens of a decision, `kept` [B, T, V] bool its support.
+    the number of tokens of a decision, `support_mask` [B, T, V] bool its support.
     """
 
     def __init__(
@@ -253,7 +253,7 @@ class MixturePolicy(nn.Module):
             extras={
                 "mixture": mixture,
                 "thought": thought,
-                "kept": kept,
+                "support_mask": kept,
                 "drawn": torch.where(thought, self.thoughts.draws, 1),
                 "tokens": mixture.argmax(-1),
             },
@@ -268,11 +268,11 @@ class MixturePolicy(nn.Module):
         """
         if experience.support.truncated or experience.support.temperature != 1 or experience.support.by_entropy:
             raise SupportError(f"MixturePolicy: thoughts have no support of tokens, found {experience.support}")
-        experience.require({f"extras.{name}" for name in ("mixture", "thought", "kept")}, by="MixturePolicy")
+        experience.require({f"extras.{name}" for name in ("mixture", "thought", "support_mask")}, by="MixturePolicy")
         mixture, thought = experience.extras["mixture"], experience.extras["thought"]
         law = self.law(mixture, thought)
         said = torch.where(mixture > 0, mixture * law, 0).sum(-1)
-        thoughts = self.thoughts.logp(law, mixture, experience.extras["kept"])
+        thoughts = self.thoughts.logp(law, mixture, experience.extras["support_mask"])
         return Evaluation(
             logp=torch.where(thought, thoughts, said),
             support=experience.support,

@@ -74,7 +74,7 @@ def test_other_commands_say_what_a_solver_is() -> None:
     assert "Tammelin" in polopt("cite", "cfr-plus").output
     rows = json.loads(polopt("methods", "--kind", "solver", "--json").stdout)
     assert [row["slug"] for row in rows] == po.slugs("solver")
-    assert "give one of algorithm, stages" in flat(polopt("methods", "--kind", "solvers").stderr)
+    assert "give one of algorithm, metric" in flat(polopt("methods", "--kind", "solvers").stderr)
     assert polopt("check", "cfr").exit_code == 0
 
 
@@ -86,11 +86,9 @@ def test_a_solvers_run_holds_no_policy() -> None:
 
 def test_kinds_are_what_methods_build() -> None:
     assert {"cfr", "cfr-plus"} <= set(po.slugs("solver"))
-    assert sorted(
-        s for kind in ("algorithm", "solver", "metric", "guard", "steering", "stages") for s in po.slugs(kind)
-    ) == (po.slugs())
+    assert sorted(s for kind in ("algorithm", "solver", "metric", "guard") for s in po.slugs(kind)) == (po.slugs())
     assert index.entry("grpo").kind == "algorithm"
-    with pytest.raises(ValueError, match="kind must be one of algorithm, stages"):
+    with pytest.raises(ValueError, match="kind must be one of algorithm, metric"):
         po.slugs("judge")  # type: ignore[arg-type]
     with pytest.raises(
         ValueError, match="'cfr' is a solver, expected an algorithm; run it as polopt solve cfr PROBLEM"
@@ -115,7 +113,7 @@ def test_a_builder_must_say_what_it_builds() -> None:
 
     for wrong in (silent, part):
         with pytest.raises(
-            TypeError, match="must be declared to return a part with a method_kind of algorithm, stages"
+            TypeError, match="must be declared to return a part with a method_kind of algorithm, metric"
         ):
             _ = wrong.kind
 

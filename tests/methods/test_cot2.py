@@ -151,7 +151,7 @@ def test_a_reference_widens_what_is_kept() -> None:
     policy, reference = policy_of(Simplex(floor=0.08), seed=1), policy_of(Simplex(floor=0.08), seed=5)
     alone, beside = batch_of(policy), batch_of(policy, reference=reference)
     first = int(alone.extras["thought"][0].int().argmax())
-    narrow, wide = (b.extras["kept"][:, first] for b in (alone, beside))
+    narrow, wide = (b.extras["support_mask"][:, first] for b in (alone, beside))
     theirs = reference.law(beside.extras["mixture"], beside.extras["thought"])[:, first].exp() >= 0.08
     assert torch.equal(wide, narrow | theirs)
     assert (wide != narrow).any()
@@ -218,7 +218,7 @@ def test_what_has_no_mixtures_is_refused() -> None:
     batch = batch_of(policy)
     with pytest.raises(SupportError, match="no support of tokens"):
         policy.evaluate(batch.replace(support=po.Support(temperature=0.5)))
-    with pytest.raises(ExperienceError, match=r"MixturePolicy needs experience.extras\['kept'\]"):
+    with pytest.raises(ExperienceError, match=r"MixturePolicy needs experience.extras\['support_mask'\]"):
         policy.evaluate(Experience(mask=batch.mask, extras={"mixture": batch.extras["mixture"]}))
     with pytest.raises(ValueError, match="positions are asked for"):
         policy.sample(TASK.prompts, 9, torch.Generator())

@@ -126,7 +126,7 @@ class MixtureSource:
         shown = torch.cat([torch.nn.functional.one_hot(prompts, targets.shape[2]).to(targets), targets], 1)
         columns = torch.arange(shown.shape[1]).expand(B, -1)
         ended, thought = torch.ones(B, dtype=torch.bool), (columns >= P) & (columns < shown.shape[1] - 1)
-        extras = {"mixture": shown, "targets": shown, "thought": thought, "kept": torch.ones_like(shown).bool()}
+        extras = {"mixture": shown, "targets": shown, "thought": thought, "support_mask": torch.ones_like(shown).bool()}
         extras |= {"drawn": torch.ones_like(columns), "tokens": shown.argmax(-1), "is_demonstration": ended}
         batch = Experience(mask=columns >= P, terminated=ended, truncated=~ended, extras=extras)
         return self._known(batch, tasks, torch.arange(B)).replace(
