@@ -23,7 +23,8 @@ class KnapsackAllocator(RolloutAllocator):
     low: the fewest rollouts of a task.
     up: the most rollouts that a task gets by value.
     confidence: the confidence with which a task of 0 < p < 1 shall show both right and wrong answers before the rest of
-        the budget goes to tasks that never succeeded; None leaves no such rest.
+        the budget goes to tasks that never succeeded; None leaves to these
+        only rollouts beyond `up`.
 
     Groups differ in size, so that a mean over rows or tokens weighs tasks by their rollouts. Source: arXiv:2509.25849.
     """

@@ -19,7 +19,7 @@ EXTRA = "extras/"
 def packed(experience: Experience) -> dict[str, Tensor]:
     """Returns copies of all tensor fields and tensor extras by name, with support and horizon as numbers.
 
-    Lists are left out; `Source.restore_rows` restores them.
+    Lists are left out; `RestoringSource.restore_rows` restores them.
     """
     support, rule = experience.support, experience.support.by_entropy
     numbers: list[float] = [support.temperature, support.top_k, support.top_p]

@@ -25,7 +25,7 @@ class History(NamedTuple):
 
 
 def predictor_loss(logits: Tensor, scores: Tensor, pairwise: float = 0.25) -> Tensor:
-    """Returns the sum of a pairwise ranking loss and a cross entropy of the scores, for logits and scores [...,
+    """Returns a weighted sum of a pairwise ranking loss and a cross entropy, for logits and scores [...,
     queries]:
 
         pairwise * mean over score_i > score_j of -log sigmoid(l_i - l_j) + (1 - pairwise) * CE(scores, logits)

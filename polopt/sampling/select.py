@@ -51,7 +51,7 @@ class TopK(Select):
 
 
 class BalancedGroups(Select):
-    """Keeps, of a group's rows below its mean outcome, at most as many as there are other rows in the group.
+    """Keeps, of a group's rows below its mean outcome, at most as many as there are rows not below it.
 
     The earlier rows stay: rollouts of one prompt are exchangeable, so their order is as good as a random draw. A credit
     that compares with the group's mean uses the rows that are left. Source: REC, arXiv:2509.24203.

@@ -234,7 +234,7 @@ class PoloptTrainer(GRPOTrainer):
         absent = {name: said.logp.detach() for name in ("rollout_logp", "old_logp") if getattr(piece, name) is None}
         return self.algorithm.objective(piece.replace(**absent), said)
 
-    # What the policy says ---------------------------------------------------------------------------------------
+    # The policy's evaluation ------------------------------------------------------------------------------------
 
     def _say(self, model: Any, inputs: dict[str, Any], rows: int | None = None) -> tuple[Evaluation, Any]:
         """Evaluates the policy on the completions of some rows, by TRL's own pass; also returns the router's part of
