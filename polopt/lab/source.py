@@ -402,7 +402,7 @@ class TreeSource:
             for row in rows:
                 said = tuple(self.encode(row[0]) if isinstance(row[0], str) else row[0]) if len(row) == 1 else ()
                 if said not in number:
-                    raise ValueError(f"TreeSource.import_answers: the tree has no answer {row!r}, one turn of its tokens")
+                    raise ValueError(f"TreeSource.import_answers: the tree has no answer {row!r} (one turn of tokens)")
                 leaves.append(task * len(number) + number[said])
                 group.append(place)
         batch = self.deck(support)[0][torch.tensor(leaves)].replace(group=torch.tensor(group))
