@@ -93,9 +93,9 @@ SUITES: dict[str, Suite] = {
             {"name": "fapo"},
             {
                 "name": "adacot",
-                "thought": {"part": "rewards.SignalAbove", "name": "working"},
-                "need": {"part": "rewards.SignalAbove", "name": "needed"},
-                "malformed": {"part": "rewards.AnswerMatches", "pattern": "^[a-z]+( [a-z]+)*$", "invert": True},
+                "thought": {"part": "features.SignalAbove", "name": "working"},
+                "need": {"part": "features.SignalAbove", "name": "needed"},
+                "malformed": {"part": "features.AnswerMatches", "pattern": "^[a-z]+( [a-z]+)*$", "invert": True},
             },
             {"name": "gtalign", "group": 8, "blocks": False, "answer": (0, 3), "whole": (2, 14), "steepness": 1.0},
             {"name": "infocons", "group": 2, "by": "content", "outcome": 1.0, "helpful": 0.0, "kl": 0.0},

@@ -11,7 +11,7 @@ VALUES = "it learns a Q-function from replayed transitions, which polopt does no
 NOT_YET = "it is not here yet"
 BATCH = (
     "it is not here by name; `grpo` has its advantage with credit.GroupMean and credit.GroupStd within "
-    "credit.WholeBatch, `tricks-lite-ppo` the group's mean and the batch's std"
+    "features.WholeBatch, `tricks-lite-ppo` the group's mean and the batch's std"
 )
 BATCH_STD = (
     "it is not here by name; `tricks-lite-ppo` has the group's mean and the batch's std too, of the rewards before "

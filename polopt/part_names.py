@@ -16,6 +16,7 @@ from polopt.errors import UserError
 from polopt.names import nearest
 
 ROOMS = (
+    "features",
     "sampling",
     "rewards",
     "credit",

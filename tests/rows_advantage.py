@@ -7,26 +7,22 @@ from battery import PartRow
 
 from polopt.credit import (
     AcrossGroups,
-    AnswerEntropy,
     BetaScale,
-    DecisionCount,
     HalfGroupAdvantage,
-    LogisticMeasure,
-    MeanEntropy,
     MultiAdvantage,
     NormalScores,
     RelativeAdvantage,
-    SameKind,
-    SamePrompt,
-    SuccessRate,
     WeightedAdvantage,
     WeightedSum,
 )
+from polopt.features.groupings import SameKind, SamePrompt
+from polopt.features.masks import TaskKindIs
+from polopt.features.rows import AnswerEntropy, DecisionCount, Logistic, MeanEntropy, SuccessRate
 from polopt.objectives import Clip, EntropyBand, PerAdvantageSurrogate, SequenceMean, Surrogate
-from polopt.rewards import ConditionalReward, LengthEnvelope, TaskKindIs
+from polopt.rewards import ConditionalReward, LengthEnvelope
 from polopt.schedules import Schedule
 
-AGREEMENT = LogisticMeasure(of=AnswerEntropy(base=2.718281828), slope=5.0, centre=0.4)
+AGREEMENT = Logistic(of=AnswerEntropy(base=2.718281828), slope=5.0, centre=0.4)
 
 OBJECTIVES = {
     "each voice": PartRow(

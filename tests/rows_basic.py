@@ -7,32 +7,27 @@ from battery import PartRow
 from polopt.credit import (
     GAE,
     ConstantAdvantage,
-    DecisionCount,
     DecoupledTargets,
-    FieldMeasure,
     GreedyReturn,
     GroupMean,
     GroupStd,
     LeaveOneOut,
-    MeanEntropy,
     MovingAverage,
     RelativeAdvantage,
     RewardToGo,
-    Strata,
-    TurnCount,
     WeightedAdvantage,
     WeightedSum,
     WhitenedAdvantage,
-    WholeBatch,
 )
+from polopt.features.groupings import Strata, WholeBatch
+from polopt.features.masks import IsCorrect, IsDemonstration
+from polopt.features.rows import DecisionCount, MeanEntropy, RowField, TurnCount
 from polopt.objectives import (
     Branch,
     BranchedObjective,
     Clip,
     ClipWeight,
     EntropyBonus,
-    IsCorrect,
-    IsDemonstration,
     OldPolicyRatio,
     PolicyGradient,
     ReferenceKL,
@@ -68,7 +63,7 @@ OBJECTIVES = {
     "sequence mean": PartRow(Surrogate(aggregate=SequenceMean(), trust=Unclipped())),
     "sequence sum": PartRow(Surrogate(aggregate=SequenceSum(length=3), trust=Unclipped())),
     "truncated importance": PartRow(Surrogate(weights=[TruncatedImportance(cap=1.05)])),
-    "truncated importance of rows": PartRow(Surrogate(weights=[TruncatedImportance(cap=1.05, unit="sequence")])),
+    "truncated importance of rows": PartRow(Surrogate(weights=[TruncatedImportance(cap=1.05, unit="row")])),
     "k1": PartRow(Surrogate(regularise=[ReferenceKL(value="k1", gradient="k1")])),
     "k2": PartRow(Surrogate(regularise=[ReferenceKL(value="k2", gradient="k2")])),
     "k3": PartRow(Surrogate(regularise=[ReferenceKL(value="k3", gradient="k3")])),
@@ -118,7 +113,7 @@ CREDITS = {
     ),
     "strata by entropy": PartRow(RelativeAdvantage(baseline=LeaveOneOut(within=Strata(by=MeanEntropy())), scale=None)),
     "strata as noted": PartRow(
-        RelativeAdvantage(baseline=GroupMean(within=Strata(by=FieldMeasure(name="row"))), scale=None), relative=True
+        RelativeAdvantage(baseline=GroupMean(within=Strata(by=RowField(name="row"))), scale=None), relative=True
     ),
     "blend": PartRow(
         WeightedSum(

@@ -7,12 +7,12 @@ import functools
 from batches import taught_batch
 from battery import PartRow
 
+from polopt.features.masks import HasTeacher
 from polopt.objectives import (
     Branch,
     BranchedObjective,
     Clip,
     Distillation,
-    HasTeacher,
     ImportanceWeight,
     LayerEntropy,
     LayerRatio,

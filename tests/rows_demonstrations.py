@@ -8,12 +8,12 @@ from battery import PartRow
 
 from polopt.credit import GAE, RelativeAdvantage
 from polopt.credit import ClippedAdvantage as ClippedCredit
+from polopt.features.masks import IsDemonstration
 from polopt.objectives import (
     Branch,
     BranchedObjective,
     Clip,
     EntropyTarget,
-    IsDemonstration,
     OneToken,
     PolicyGradient,
     ProbabilityWeight,

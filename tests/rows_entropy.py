@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from battery import PartRow
 
-from polopt.credit import BoundedAdvantage, GroupMean, GroupStd, RelativeAdvantage, WholeBatch
+from polopt.credit import BoundedAdvantage, GroupMean, GroupStd, RelativeAdvantage
+from polopt.features.groupings import WholeBatch
 from polopt.objectives import (
     ClipCov,
     EntropyAdvantage,

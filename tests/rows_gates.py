@@ -6,8 +6,9 @@ import torch
 from batches import SampleBatch, random_batch
 from battery import PartRow
 
+from polopt.features.masks import AnswerMatches, IsCorrect, LongerThan, SignalAbove, SolvedGroups, TaskKindIs, TopGroups
+from polopt.features.rows import RowField, TurnCount
 from polopt.rewards import (
-    AnswerMatches,
     BackwardCorrected,
     ConditionalReward,
     FixedRates,
@@ -15,18 +16,12 @@ from polopt.rewards import (
     ForwardCorrected,
     KLPenalty,
     LinearLength,
-    LongerThan,
     NotedRates,
-    OutcomeAtLeast,
     OutcomeReward,
     RejudgedRates,
     RelativeLength,
-    SignalAbove,
-    SolvedGroups,
     SumOfRewards,
-    TaskKindIs,
     ThinkOrNot,
-    TopGroups,
 )
 from polopt.sampling import MaskThinkDecision
 
@@ -58,8 +53,8 @@ BRIEF = RelativeLength(weight=0.5)
 
 REWARDS = {
     "relative length": PartRow(BRIEF),
-    "relative length in turns": PartRow(RelativeLength(of="turns", right=OutcomeAtLeast(threshold=0.5))),
-    "relative length in calls": PartRow(RelativeLength(of="signal_calls"), batch=signal_batch),
+    "relative length in turns": PartRow(RelativeLength(of=TurnCount(), right=IsCorrect(threshold=0.5))),
+    "relative length in calls": PartRow(RelativeLength(of=RowField(name="signal_calls")), batch=signal_batch),
     "length of all": PartRow(LinearLength(rows="all")),
     "length that is left": PartRow(SumOfRewards(terms=[OutcomeReward(), LinearLength(free=1.0, limit=20)])),
     "gated by solved groups": PartRow(ConditionalReward(reward=BRIEF, when=SolvedGroups(least=0.5))),

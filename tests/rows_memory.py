@@ -9,14 +9,13 @@ from batches import SampleBatch, poisoned, random_batch
 from battery import PartRow
 
 from polopt.credit import GAE, SegmentAdvantage
+from polopt.features.masks import FieldMask, Finished
 from polopt.objectives import (
     AuxiliaryLoss,
     Branch,
     BranchedObjective,
     CentredClip,
     EntropyBonus,
-    FieldMask,
-    Finished,
     ReferenceKL,
     SequenceMean,
     SequenceRatio,
@@ -50,7 +49,7 @@ OBJECTIVES = {
     "by decision": PartRow(
         BranchedObjective(
             routes=[
-                Branch(objective=Surrogate(), rows=FieldMask(name="window")),
+                Branch(objective=Surrogate(), rows=FieldMask(name="window", unit="token")),
                 Branch(objective=AuxiliaryLoss(regularise=[CRITIC]), rows=Finished()),
                 Branch(objective=Surrogate(), rows=Finished(invert=True), weight=0.5),
             ]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from battery import PartRow
 
+from polopt.features.masks import IsCorrect
 from polopt.objectives import (
     Branch,
     BranchedObjective,
     Clip,
     HingeLink,
-    IsCorrect,
     LogisticLink,
     LogProbReward,
     LogRatioReward,

@@ -6,7 +6,8 @@ import torch
 from batches import SampleBatch, random_batch
 from battery import PartRow
 
-from polopt.credit import FieldMeasure, RelativeAdvantage, ShrunkMean
+from polopt.credit import RelativeAdvantage, ShrunkMean
+from polopt.features.rows import RowField
 
 
 def predicted_batch(seed: int = 0, clean: bool = False) -> SampleBatch:
@@ -16,7 +17,7 @@ def predicted_batch(seed: int = 0, clean: bool = False) -> SampleBatch:
     return batch.replace(extras={"predicted": rates[batch.experience.group]})
 
 
-PRIOR = FieldMeasure(name="predicted")
+PRIOR = RowField(name="predicted")
 
 CREDITS = {
     "shrunk": PartRow(

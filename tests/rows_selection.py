@@ -10,17 +10,16 @@ import polopt as po
 from polopt.credit import (
     GAE,
     CentredAdvantage,
-    Confidence,
     GroupMean,
-    MeanEntropy,
     ModulatedAdvantage,
     RelativeAdvantage,
     RelativeSurprisal,
     SemanticEntropy,
-    Strata,
     TurnCertainty,
     UncertaintyDecay,
 )
+from polopt.features.groupings import Strata
+from polopt.features.rows import Confidence, MeanEntropy
 from polopt.sampling import HighestVariance, RankedRows, ResampledRows, TopDecisions
 from polopt.schedules import Schedule
 

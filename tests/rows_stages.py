@@ -11,22 +11,18 @@ from battery import PartRow
 
 from polopt.credit import (
     GAE,
-    DecisionCount,
     GroupMean,
     GroupStd,
-    MeanEntropy,
     ParaphraseConsistency,
     RelativeAdvantage,
     ReturnsPlusMeasures,
-    SameKind,
-    SameMeaning,
-    SamePrompt,
     StandardisedReturns,
     TermEntropy,
     TurnAdvantage,
     WhitenedAdvantage,
-    WholeBatch,
 )
+from polopt.features.groupings import SameKind, SameMeaning, SamePrompt, WholeBatch
+from polopt.features.rows import DecisionCount, MeanEntropy
 from polopt.rewards import (
     Blocks,
     Brevity,
@@ -103,11 +99,11 @@ REWARDS = {
     "blocks": PartRow(Blocks(names=NAMES), batch=text_batch),
     "leading blocks": PartRow(LeadingBlocks(names=NAMES), batch=text_batch),
     "has a block": PartRow(HasBlock(name="answer"), batch=text_batch),
-    "brevity before a block": PartRow(Brevity(scale=9.0, unit="characters", before="answer"), batch=text_batch),
+    "brevity before a block": PartRow(Brevity(scale=9.0, of="characters", before="answer"), batch=text_batch),
     "legible": PartRow(LegiblePayoffs(), batch=text_batch),
     "payoffs": PartRow(DistinctPayoffs(), batch=text_batch),
-    "window of words": PartRow(LengthWindow(low=1, high=4, steepness=1.0, unit="words"), batch=text_batch),
-    "brevity of a block": PartRow(Brevity(scale=2.0, unit="characters", block="thinking"), batch=text_batch),
+    "window of words": PartRow(LengthWindow(low=1, high=4, steepness=1.0, of="words"), batch=text_batch),
+    "brevity of a block": PartRow(Brevity(scale=2.0, of="characters", block="thinking"), batch=text_batch),
     "brevity": PartRow(Brevity(scale=2.0)),
     "gated": PartRow(
         ConditionalReward(reward=OutcomeReward(), when=PositiveReward(reward=Blocks(names=NAMES)), otherwise=-1.0),

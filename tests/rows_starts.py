@@ -9,14 +9,8 @@ from batches import SampleBatch, poisoned, random_batch
 from battery import PartRow
 from rows_demonstrations import shown
 
-from polopt.credit import (
-    AnchoredDemonstrations,
-    GroupMean,
-    GroupStd,
-    IncludeDemonstrations,
-    RelativeAdvantage,
-    SameTask,
-)
+from polopt.credit import AnchoredDemonstrations, GroupMean, GroupStd, IncludeDemonstrations, RelativeAdvantage
+from polopt.features.groupings import SameTask
 from polopt.objectives import (
     Clip,
     MixtureRatio,

@@ -11,16 +11,10 @@ from batches import random_batch
 
 import polopt as po
 from polopt import ops
-from polopt.credit import (
-    GAE,
-    ConstantAdvantage,
-    GroupMean,
-    MovingAverage,
-    RelativeAdvantage,
-    WhitenedAdvantage,
-    WholeBatch,
-)
+from polopt.credit import GAE, ConstantAdvantage, GroupMean, MovingAverage, RelativeAdvantage, WhitenedAdvantage
 from polopt.experience import Experience
+from polopt.features.groupings import WholeBatch
+from polopt.features.masks import IsDemonstration
 from polopt.fields import ExperienceError
 from polopt.lab import TabularPolicy, TokenTree, TreeSource, expectation
 from polopt.lab.problems import digits
@@ -28,7 +22,6 @@ from polopt.objectives import (
     Branch,
     BranchedObjective,
     Clip,
-    IsDemonstration,
     PolicyGradient,
     SequenceMean,
     SequenceSum,

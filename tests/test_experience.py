@@ -216,7 +216,7 @@ class TestRequire:
             ),
             (
                 lambda e: po.credit.RelativeAdvantage()(e.replace(reward=torch.zeros(3))),
-                "credit.SamePrompt needs experience.group of shape [3], found None; number the rows by prompt",
+                "features.SamePrompt needs experience.group of shape [3], found None; number the rows by prompt",
             ),
             (
                 lambda e: po.objectives.Surrogate()(e, Evaluation(logp=torch.zeros(3, 4))),

@@ -258,7 +258,7 @@ def test_whitened(seed):
 
 
 @SEEDS
-@pytest.mark.parametrize("unit", ["token", "sequence"])
+@pytest.mark.parametrize("unit", ["token", "row"])
 def test_truncated_importance(seed, unit):
     batch = random_batch(seed)
     x = Numbers(batch)
@@ -266,7 +266,7 @@ def test_truncated_importance(seed, unit):
     for i, row in enumerate(x.rows):
         whole = sum(x.old[i][t] - x.then[i][t] for t in row)
         for t in row:
-            close(found[i, t], min(math.exp(whole if unit == "sequence" else x.old[i][t] - x.then[i][t]), 1.1))
+            close(found[i, t], min(math.exp(whole if unit == "row" else x.old[i][t] - x.then[i][t]), 1.1))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

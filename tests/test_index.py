@@ -79,13 +79,13 @@ def test_what_is_told_of_reinforce_plus_plus_is_its_advantage() -> None:
     """(R - mean of the batch) / std of the batch, where GRPO takes both of the prompt's group."""
     reward = torch.tensor([1.0, 0.0, 0.0, 0.5, 1.0, 1.0], dtype=torch.float64)
     batch = po.Experience(mask=torch.ones(6, 1).bool(), reward=reward, group=torch.arange(6) // 3)
-    everyone = po.credit.WholeBatch()
+    everyone = po.features.WholeBatch()
     grpo = po.method("grpo").but(
         {"credit.baseline": po.credit.GroupMean(within=everyone), "credit.scale": po.credit.GroupStd(within=everyone)}
     )
     wanted = (reward - reward.mean()) / reward.std()
     assert torch.allclose(grpo.credit(batch)[:, 0], wanted, atol=1e-5)
-    assert "credit.GroupMean and credit.GroupStd within credit.WholeBatch" in ABSENT["reinforce++"]
+    assert "credit.GroupMean and credit.GroupStd within features.WholeBatch" in ABSENT["reinforce++"]
     # And with a baseline of the group: the paper divides by the std of what is left, `tricks-lite-ppo` by the rewards'.
     centred = reward - torch.tensor([1 / 3] * 3 + [2.5 / 3] * 3, dtype=torch.float64)
     lite = po.method("tricks-lite-ppo").credit(batch)[:, 0]

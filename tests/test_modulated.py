@@ -15,9 +15,7 @@ import polopt as po
 from polopt.credit import (
     GAE,
     CentredAdvantage,
-    Confidence,
     ConstantAdvantage,
-    DecisionCount,
     ModulatedAdvantage,
     RelativeAdvantage,
     RelativeSurprisal,
@@ -26,6 +24,7 @@ from polopt.credit import (
     UncertaintyDecay,
 )
 from polopt.credit.confidence import canonical
+from polopt.features.rows import Confidence, DecisionCount
 
 SEEDS = range(6)
 

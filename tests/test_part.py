@@ -20,9 +20,9 @@ from polopt.credit import (
     LeaveOneOut,
     MovingAverage,
     RelativeAdvantage,
-    SamePrompt,
     WhitenedAdvantage,
 )
+from polopt.features.groupings import SamePrompt
 from polopt.objectives import (
     Clip,
     Distillation,
@@ -64,7 +64,7 @@ class TestSettings:
         ("make", "error", "sentence"),
         [
             (lambda: Clip(hihg=1.0), TypeError, "objectives.Clip has no setting 'hihg'; did you mean 'high'?"),
-            (lambda: SamePrompt(x=1), TypeError, "credit.SamePrompt has no setting 'x'; it has: none"),
+            (lambda: SamePrompt(x=1), TypeError, "features.SamePrompt has no setting 'x'; it has: none"),
             (lambda: Clip(0.1), TypeError, "objectives.Clip takes its settings by name, found 1 positional"),
             (lambda: Clip(low="wide"), ValueError, "objectives.Clip: setting 'low' = 'wide' is not valid: "),
             (lambda: Rollouts(group=1.5), ValueError, "sampling.Rollouts: setting 'group' = 1.5 is not valid: "),

@@ -14,12 +14,12 @@ from torch import Tensor
 import polopt as po
 from polopt.evaluation import Evaluation
 from polopt.experience import Experience
+from polopt.features.masks import HasTeacher
 from polopt.lab import HintedPolicy, TabularPolicy, TokenTree, TreeSource, TreeTeacher
 from polopt.objectives import (
     Branch,
     BranchedObjective,
     Distillation,
-    HasTeacher,
     LayerRatio,
     ObjectiveSchedule,
     OldPolicyRatio,

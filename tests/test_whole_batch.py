@@ -12,18 +12,9 @@ from torch import Tensor
 import polopt as po
 from polopt.evaluation import Evaluation
 from polopt.experience import Experience
+from polopt.features.masks import IsCorrect, IsDemonstration
 from polopt.fields import ExperienceError
-from polopt.objectives import (
-    Branch,
-    BranchedObjective,
-    IsCorrect,
-    IsDemonstration,
-    PolicyGradient,
-    SequenceMean,
-    Surrogate,
-    TokenMean,
-    Weight,
-)
+from polopt.objectives import Branch, BranchedObjective, PolicyGradient, SequenceMean, Surrogate, TokenMean, Weight
 from polopt.sampling import Select
 
 

@@ -10,9 +10,10 @@ from test_lab import stop_tree
 
 import polopt as po
 from polopt.credit import GAE, DecoupledTargets
+from polopt.features.masks import FieldMask, Finished
 from polopt.lab import TabularPolicy, TokenTree, TreeSource
 from polopt.lab.problems import corridor
-from polopt.objectives import AuxiliaryLoss, FieldMask, Finished, Surrogate, ValueLoss
+from polopt.objectives import AuxiliaryLoss, Surrogate, ValueLoss
 from polopt.sampling import PartialRollouts, Rollouts
 
 

@@ -117,7 +117,7 @@ class Push:
     cosine: between the two.
     scale: the factor that fits best.
     fitted: the cosine once each row's advantages may be divided by its length.
-    unit: whether a decision's gradient follows its own advantage ("decision") or its row's ("row").
+    unit: whether a decision's gradient follows its own advantage ("token") or its row's ("row").
     """
 
     cosine: float
@@ -129,7 +129,7 @@ class Push:
 def push(part: Part, batch: SampleBatch) -> Push:
     """Measures how a loss moves log-probabilities before the first update, each decision with an advantage of its own;
     with one advantage for each row, if that explains more."""
-    found = _push(part, batch, "decision")
+    found = _push(part, batch, "token")
     if found.fitted > 1 - CLOSE or not math.isfinite(found.fitted):
         return found
     first = batch.experience.advantage.gather(1, batch.mask.int().argmax(1, keepdim=True))

@@ -9,19 +9,9 @@ from typing import Any
 from polopt.algorithm import Algorithm
 from polopt.checks import battery
 from polopt.checks.plain_loss import PlainLoss
-from polopt.credit import (
-    Baseline,
-    Credit,
-    Grouping,
-    GroupMean,
-    LeaveOneOut,
-    Measure,
-    ModulatedAdvantage,
-    RelativeAdvantage,
-    Scale,
-    Signal,
-    Strata,
-)
+from polopt.credit import Baseline, Credit, GroupMean, LeaveOneOut, ModulatedAdvantage, RelativeAdvantage, Scale
+from polopt.features.base import Grouping, Mask, RowFeature, TokenFeature
+from polopt.features.groupings import Strata
 from polopt.objectives import (
     Aggregate,
     Branch,
@@ -32,7 +22,6 @@ from polopt.objectives import (
     PairLink,
     Ratio,
     Regulariser,
-    RowMask,
     SequenceSum,
     Surrogate,
     SurrogateTerm,
@@ -60,15 +49,15 @@ IN_OBJECTIVES: tuple[tuple[type[Part], str, Callable[[Any, Surrogate], Objective
     (Regulariser, "regulariser", lambda part, host: host.but(regularise=[part])),
     (ImplicitReward, "implicit reward", lambda part, host: PairedObjective(implicit=part)),
     (PairLink, "link of pairs", lambda part, host: PairedObjective(link=part)),
-    (RowMask, "choice of rows", lambda part, host: BranchedObjective(routes=[Branch(objective=host, rows=part)])),
+    (Mask, "mask", lambda part, host: BranchedObjective(routes=[Branch(objective=host, rows=part)])),
 )
 IN_CREDIT: tuple[tuple[type[Part], str, Callable[[Any], Credit]], ...] = (
     (Credit, "credit", lambda part: part),
     (Baseline, "baseline", lambda part: RelativeAdvantage(baseline=part, scale=None)),
     (Scale, "scale", lambda part: RelativeAdvantage(scale=part)),
     (Grouping, "grouping", lambda part: RelativeAdvantage(baseline=GroupMean(within=part), scale=None)),
-    (Signal, "signal", lambda part: ModulatedAdvantage(credit=COMPARED, times=part)),
-    (Measure, "measure", lambda part: RelativeAdvantage(baseline=GroupMean(within=Strata(by=part)), scale=None)),
+    (TokenFeature, "token feature", lambda part: ModulatedAdvantage(credit=COMPARED, times=part)),
+    (RowFeature, "row feature", lambda part: RelativeAdvantage(baseline=GroupMean(within=Strata(by=part)), scale=None)),
 )
 
 

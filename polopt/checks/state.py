@@ -9,7 +9,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from polopt import algorithm, backends, credit, guards, metrics, objectives, rewards, sampling, schedules
+from polopt import algorithm, backends, credit, features, guards, metrics, objectives, rewards, sampling, schedules
 from polopt.checks.calls import judge
 from polopt.checks.cases import PartRow
 from polopt.checks.violation import Failure
@@ -21,6 +21,7 @@ from polopt.support import Support
 ROOMS = {
     "backends": backends,
     "credit": credit,
+    "features": features,
     "guards": guards,
     "metrics": metrics,
     "objectives": objectives,

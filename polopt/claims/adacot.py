@@ -4,9 +4,9 @@ import torch
 
 from polopt.claims.problems.thinking import ThinkingPolicy, frontier, questions, taught
 from polopt.credit import GroupMean, RelativeAdvantage
+from polopt.features.masks import AnswerMatches, TaskKindIs
 from polopt.method import Finding, claim
 from polopt.methods.adacot import adacot
-from polopt.rewards import AnswerMatches, TaskKindIs
 from polopt.sampling import MaskThinkDecision
 
 # On the lab's questions: no critic; the first token, 0 or 1, tells whether an answer was thought about.

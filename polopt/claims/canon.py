@@ -2,8 +2,9 @@
 
 import torch
 
-from polopt.credit import FieldMeasure, GroupMean, HalfGroupAdvantage, RelativeAdvantage
+from polopt.credit import GroupMean, HalfGroupAdvantage, RelativeAdvantage
 from polopt.experience import Experience
+from polopt.features.rows import RowField
 from polopt.method import Finding, claim
 
 
@@ -11,7 +12,7 @@ from polopt.method import Finding, claim
 def identity() -> Finding:
     plain, half = (
         RelativeAdvantage(baseline=GroupMean(), scale=None),
-        HalfGroupAdvantage(by=FieldMeasure(name="x"), mu=0.5),
+        HalfGroupAdvantage(by=RowField(name="x"), mu=0.5),
     )
     off = {}
     for size in (16, 15):
@@ -26,7 +27,7 @@ def identity() -> Finding:
 
 @claim("Amplifies the pull towards what goes with reward, whichever direction that is.", baseline="Dr. GRPO")
 def direction_free() -> Finding:
-    plain, inter = RelativeAdvantage(baseline=GroupMean(), scale=None), HalfGroupAdvantage(by=FieldMeasure(name="x"))
+    plain, inter = RelativeAdvantage(baseline=GroupMean(), scale=None), HalfGroupAdvantage(by=RowField(name="x"))
     gain, measured = {}, {}
     for slope in (1.5, -1.5):
         batch = _batch(slope, size=16, groups=3000)

@@ -6,9 +6,9 @@ import torch
 
 from polopt.claims.problems.guessing import guess_or_reason
 from polopt.experience import Experience
+from polopt.features.masks import AnswerMatches
 from polopt.method import Finding, claim
 from polopt.methods.fapo import fapo
-from polopt.rewards import AnswerMatches
 
 
 @claim(

@@ -7,6 +7,7 @@ import torch
 from polopt.credit import GroupStd
 from polopt.evaluation import Evaluation
 from polopt.experience import Experience
+from polopt.features.masks import IsCorrect
 from polopt.lab import TabularPolicy, TokenTree, expectation, flat_gradient, train
 from polopt.lab.problems import many_right
 from polopt.method import Finding, claim
@@ -16,7 +17,6 @@ from polopt.objectives import (
     Branch,
     BranchedObjective,
     Clip,
-    IsCorrect,
     NFTTerm,
     Objective,
     SequenceSum,

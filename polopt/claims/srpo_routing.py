@@ -6,6 +6,7 @@ from collections.abc import Callable
 import torch
 
 from polopt.algorithm import Algorithm
+from polopt.features.masks import HasTeacher
 from polopt.lab import TreeSource, TreeTeacher, train
 from polopt.lab.claims import effective
 from polopt.lab.problems import one_decisive
@@ -13,7 +14,7 @@ from polopt.method import Finding, claim
 from polopt.methods.grpo import grpo
 from polopt.methods.sdpo import sdpo
 from polopt.methods.srpo_routing import srpo_routing
-from polopt.objectives import Clip, HasTeacher, TeacherCertainty, TokenMean
+from polopt.objectives import Clip, TeacherCertainty, TokenMean
 from polopt.teachers import TEACHER_FIELDS, SelfTeacher
 
 

@@ -3,8 +3,10 @@
 import torch
 
 from polopt import ops
-from polopt.credit import DecisionCount, FieldMeasure, GroupMean, RelativeAdvantage, Strata
+from polopt.credit import GroupMean, RelativeAdvantage
 from polopt.experience import Experience
+from polopt.features.groupings import Strata
+from polopt.features.rows import DecisionCount, RowField
 from polopt.lab import train
 from polopt.lab.shapes import coin, two_routes
 from polopt.method import Finding, claim
@@ -22,7 +24,7 @@ def variance() -> Finding:
     batch = Experience(
         mask=torch.ones(64, 1).bool(), reward=returns, group=torch.zeros(64).long(), extras={"stratum": stratum}
     )
-    strata = Strata(by=FieldMeasure(name="stratum"))
+    strata = Strata(by=RowField(name="stratum"))
     within = RelativeAdvantage(baseline=GroupMean(within=strata), scale=None)(batch)[:, 0]
     plain = RelativeAdvantage(baseline=GroupMean(), scale=None)(batch)[:, 0]
     between = (ops.group_mean(returns, stratum) - returns.mean()).square().mean().item()

@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 
 from polopt.algorithm import Algorithm
-from polopt.credit import FieldMeasure, ShrunkMean
+from polopt.credit import ShrunkMean
 from polopt.experience import Experience
+from polopt.features.rows import RowField
 from polopt.lab import TabularPolicy, TokenTree, TreeSource
 from polopt.lab.abilities import OraclePredictor
 from polopt.method import Finding, claim
@@ -43,7 +44,7 @@ def fused_error() -> Finding:
             group=torch.arange(len(rate)).repeat_interleave(won.shape[1]),
             extras={"predicted": prior.repeat_interleave(won.shape[1])},
         )
-        fused = ShrunkMean(prior=FieldMeasure(name="predicted"))(batch, won.flatten()).view_as(won)[:, 0]
+        fused = ShrunkMean(prior=RowField(name="predicted"))(batch, won.flatten()).view_as(won)[:, 0]
         # In units of values from -1 to 1, as the paper has it.
         by = {
             n: float(4 * (x - rate).square().mean())

@@ -2,22 +2,10 @@
 
 from polopt.credit.across import AcrossGroups
 from polopt.credit.beta import BetaScale
-from polopt.credit.confidence import Confidence, SemanticEntropy
-from polopt.credit.consistency import ParaphraseConsistency, SameMeaning, TermEntropy
+from polopt.credit.confidence import SemanticEntropy
+from polopt.credit.consistency import ParaphraseConsistency, TermEntropy
 from polopt.credit.demonstrated_rows import AnchoredDemonstrations, IncludeDemonstrations
-from polopt.credit.groupings import (
-    DecisionCount,
-    FieldMeasure,
-    MeanEntropy,
-    SameKind,
-    SamePrompt,
-    SameTask,
-    Strata,
-    TurnCount,
-    WholeBatch,
-)
 from polopt.credit.half_groups import HalfGroupAdvantage
-from polopt.credit.measures import AnswerEntropy, LogisticMeasure, SuccessRate
 from polopt.credit.modulated import (
     CentredAdvantage,
     ModulatedAdvantage,
@@ -25,7 +13,7 @@ from polopt.credit.modulated import (
     TurnCertainty,
     UncertaintyDecay,
 )
-from polopt.credit.parts import Baseline, Credit, Grouping, Measure, Scale, Signal
+from polopt.credit.parts import Baseline, Credit, Scale
 from polopt.credit.ranks import NormalScores
 from polopt.credit.relative import (
     BoundedAdvantage,
@@ -57,29 +45,21 @@ __all__ = [
     "GAE",
     "AcrossGroups",
     "AnchoredDemonstrations",
-    "AnswerEntropy",
     "Baseline",
     "BetaScale",
     "BoundedAdvantage",
     "CentredAdvantage",
     "ClippedAdvantage",
-    "Confidence",
     "ConstantAdvantage",
     "Credit",
-    "DecisionCount",
     "DecoupledTargets",
-    "FieldMeasure",
     "GreedyReturn",
     "GroupMean",
     "GroupStd",
-    "Grouping",
     "HalfGroupAdvantage",
     "IncludeDemonstrations",
     "LearnedDiscount",
     "LeaveOneOut",
-    "LogisticMeasure",
-    "MeanEntropy",
-    "Measure",
     "ModulatedAdvantage",
     "MovingAverage",
     "MultiAdvantage",
@@ -89,26 +69,17 @@ __all__ = [
     "RelativeSurprisal",
     "ReturnsPlusMeasures",
     "RewardToGo",
-    "SameKind",
-    "SameMeaning",
-    "SamePrompt",
-    "SameTask",
     "Scale",
     "SegmentAdvantage",
     "SemanticEntropy",
     "ShrunkMean",
-    "Signal",
     "StandardisedReturns",
-    "Strata",
-    "SuccessRate",
     "TermEntropy",
     "TurnAdvantage",
     "TurnCertainty",
-    "TurnCount",
     "UncertaintyDecay",
     "WeightedAdvantage",
     "WeightedSum",
     "WhitenedAdvantage",
-    "WholeBatch",
     "trust_in_mean",
 ]

@@ -6,9 +6,10 @@ import torch
 from torch import Tensor
 
 from polopt import ops
-from polopt.credit.groupings import SamePrompt
-from polopt.credit.parts import Credit, Grouping
+from polopt.credit.parts import Credit
 from polopt.experience import Experience
+from polopt.features.base import Grouping
+from polopt.features.groupings import SamePrompt
 
 
 class AcrossGroups(Credit):

@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from polopt import ops
-from polopt.credit.groupings import SamePrompt
-from polopt.credit.parts import Grouping, Scale
+from polopt.credit.parts import Scale
 from polopt.experience import Experience
+from polopt.features.base import Grouping
+from polopt.features.groupings import SamePrompt
 from polopt.fields import ExperienceError
 
 # The paper's code never multiplies an advantage by more than a million.

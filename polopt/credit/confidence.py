@@ -10,32 +10,15 @@ import torch
 from torch import Tensor
 
 from polopt import ops
-from polopt.credit.parts import Measure
 from polopt.experience import Experience
+from polopt.features.base import RowFeature
 
 # Longer texts are compared as texts, not parsed as numbers.
 MOST_DIGITS = 50
 DECIMAL = re.compile(r"[-+]?(?=\.?[0-9])([0-9]+|[0-9]{1,3}(,[0-9]{3})+)?(\.[0-9]+)?")
 
 
-class Confidence(Measure):
-    """exp of the mean log-probability over the least likely decisions of the row: round(share n) of n, at least one;
-    1 for a row without decisions. At share 1 it is one over the row's perplexity."""
-
-    share: float = 0.2
-
-    reads = frozenset({"rollout_logp"})
-
-    def setup(self) -> None:
-        if not 0 < self.share <= 1:
-            raise ValueError(f"credit.Confidence: share must be in (0, 1], found {self.share}")
-
-    def forward(self, experience: Experience) -> Tensor:
-        low = ops.top_share(-experience.rollout_logp, experience.mask, self.share)
-        return ops.row_mean(experience.rollout_logp, low).exp()
-
-
-class SemanticEntropy(Measure):
+class SemanticEntropy(RowFeature):
     """Normalised semantic entropy SE / log G of a prompt's G answers; 0 where all mean the same and for one answer:
 
         SE = -(1/K) sum_k log p(C_k),    p(C_k) = sum_{i in C_k} w_i / sum_{i in group} w_i
@@ -54,6 +37,8 @@ class SemanticEntropy(Measure):
 
     weigh: Literal["length", "sequence", "count"] = "length"
     pattern: str = ""
+
+    reads_batch = True
 
     @property
     def reads(self) -> frozenset[str]:  # type: ignore[override]

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from polopt import ops
-from polopt.credit.groupings import SamePrompt, WholeBatch
-from polopt.credit.parts import Grouping, Measure
 from polopt.experience import Experience
+from polopt.features.base import Grouping, RowFeature
+from polopt.features.groupings import SamePrompt, WholeBatch
 
 
 def term_counts(experience: Experience) -> Tensor:
@@ -40,27 +40,7 @@ def share_distance(p: Tensor, q: Tensor) -> Tensor:
     return distance.clamp(0, 1)
 
 
-class SameMeaning(Grouping):
-    """Groups rows of tasks with one meaning: equal values of `Task.row[field]`. A task without the field is its own
-    group.
-
-    `sampling.ConsecutiveTasks` puts such tasks into one batch if they follow each other in the data.
-    """
-
-    field: str = "meaning"
-
-    reads = frozenset({"extras.task", "extras.index"})
-
-    def forward(self, experience: Experience) -> Tensor:
-        numbers = experience.extras["index"].tolist()
-        meanings = [
-            ("one", str(task.row[self.field])) if self.field in task.row else ("alone", number)
-            for task, number in zip(experience.extras["task"], numbers, strict=True)
-        ]
-        return torch.tensor(ops.numbered(meanings), dtype=torch.long, device=experience.device)
-
-
-class TermEntropy(Measure):
+class TermEntropy(RowFeature):
     """H / log U of the terms that a prompt's answers use together: 1 if its U terms are equally frequent, 0 for one.
 
     H is the entropy of the terms' shares, over all rows of the prompt; a term is a token id. The measure does not
@@ -70,6 +50,7 @@ class TermEntropy(Measure):
     of: Grouping = SamePrompt()
 
     reads = frozenset({"extras.tokens"})
+    reads_batch = True
 
     def forward(self, experience: Experience) -> Tensor:
         prompt, _ = ops.group_index(self.of(experience))
@@ -79,7 +60,7 @@ class TermEntropy(Measure):
         return entropy[prompt]
 
 
-class ParaphraseConsistency(Measure):
+class ParaphraseConsistency(RowFeature):
     """Consistency of a prompt's answers over its phrasings, 0 at best. Phrasings are the prompts, `of`, of one meaning,
     `within`.
 
@@ -97,6 +78,7 @@ class ParaphraseConsistency(Measure):
     of: Grouping = SamePrompt()
 
     reads = frozenset({"extras.tokens"})
+    reads_batch = True
 
     def forward(self, experience: Experience) -> Tensor:
         within = self.within(experience)

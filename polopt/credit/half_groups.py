@@ -9,10 +9,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from polopt import ops
-from polopt.credit.groupings import SamePrompt, alone
-from polopt.credit.measures import amount
-from polopt.credit.parts import Credit, Grouping, Measure
+from polopt.credit.parts import Credit
 from polopt.experience import Experience
+from polopt.features.base import Grouping, RowFeature
+from polopt.features.groupings import SamePrompt, single_row_groups
+from polopt.features.rows import amount
 from polopt.fields import check_shape
 from polopt.schedules import Schedule
 from polopt.situation import Situation
@@ -33,8 +34,8 @@ class HalfGroupAdvantage(Credit):
     factors 1 give R minus the group's mean. Source: CANON, arXiv:2509.23962.
     """
 
-    by: Measure
-    mu: float | Schedule | Measure = 1.0
+    by: RowFeature
+    mu: float | Schedule | RowFeature = 1.0
     upper: float = 1.0
     lower: float = 1.0
     within: Grouping = SamePrompt()
@@ -42,7 +43,7 @@ class HalfGroupAdvantage(Credit):
     reads = frozenset({"reward"})
 
     def refusals(self, situation: Situation) -> Iterator[str]:
-        yield from alone(self.within, situation)
+        yield from single_row_groups(self.within, situation)
 
     def forward(self, experience: Experience) -> Tensor:
         returns, group = experience.returns().detach(), self.within(experience)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from polopt import ops
-from polopt.credit.confidence import Confidence
-from polopt.credit.parts import Credit, Measure, Signal
+from polopt.credit.parts import Credit
 from polopt.experience import Experience
-from polopt.fields import check_shape
+from polopt.features.base import RowFeature, TokenFeature, Unit
+from polopt.features.rows import Confidence
 
 
 class ModulatedAdvantage(Credit):
@@ -22,8 +22,8 @@ class ModulatedAdvantage(Credit):
     """
 
     credit: Credit
-    times: Signal | None = None
-    plus: Signal | None = None
+    times: TokenFeature | None = None
+    plus: TokenFeature | None = None
     limit: float | None = None
 
     def setup(self) -> None:
@@ -42,17 +42,16 @@ class ModulatedAdvantage(Credit):
             advantage = advantage + bonus
         return advantage
 
-    def _read(self, signal: Signal, experience: Experience, advantage: Tensor) -> Tensor:
-        value = check_shape(signal(experience), experience.mask, signal)
-        return torch.where(experience.mask, value, 0).to(advantage.dtype)
+    def _read(self, feature: TokenFeature, experience: Experience, advantage: Tensor) -> Tensor:
+        return torch.where(experience.mask, feature(experience), 0).to(advantage.dtype)
 
 
 class CentredAdvantage(Credit):
-    """A minus its mean over the batch. unit "decision" counts each decision the same, "turn" each turn (`turn`), at
+    """A minus its mean over the batch. unit "token" counts each token the same, "turn" each turn (`turn`), at
     its decisions' mean."""
 
     credit: Credit
-    unit: Literal["decision", "turn"] = "decision"
+    unit: Literal["token", "turn"] = "token"
 
     @property
     def reads(self) -> frozenset[str]:  # type: ignore[override]
@@ -62,23 +61,25 @@ class CentredAdvantage(Credit):
         advantage, mask = self.credit(experience), experience.mask
         if not mask.any():
             return advantage
-        units = advantage[mask] if self.unit == "decision" else ops.turn_mean(advantage, experience.turn, mask)
+        units = advantage[mask] if self.unit == "token" else ops.turn_mean(advantage, experience.turn, mask)
         # Measured from the first, so that a batch of equal advantages gives exactly 0.
         mean = units[0] + (units - units[0]).mean()
         return torch.where(mask, advantage - mean, 0)
 
 
-class UncertaintyDecay(Signal):
+class UncertaintyDecay(TokenFeature):
     """f(strength x_i) on every decision of row i, for a measure x >= 0: 1 at 0, and falling.
 
     shape "linear" is max(0, 1 - z), "exponential" exp(-z), "focal" max(0, 1 - z)^power. Beyond z = 1 "linear" and
     "focal" are 0 instead of changing the sign.
     """
 
-    by: Measure
+    by: RowFeature
     strength: float = 1.0
     shape: Literal["linear", "exponential", "focal"] = "linear"
     power: float = 2.0
+
+    reads_batch = True
 
     def setup(self) -> None:
         if self.strength < 0 or self.power <= 0:
@@ -92,7 +93,7 @@ class UncertaintyDecay(Signal):
         return (left**self.power if self.shape == "focal" else left)[:, None].expand_as(experience.mask)
 
 
-class TurnCertainty(Signal):
+class TurnCertainty(TokenFeature):
     """Certainty of the policy in a turn, weight exp(-sharpness h), with h in [0, 1] the turn's mean entropy between the
     lowest and the highest of the batch's turns:
 
@@ -107,6 +108,8 @@ class TurnCertainty(Signal):
     weight: float | None = None
 
     reads = frozenset({"entropy", "turn"})
+    unit: ClassVar[Unit] = "turn"
+    reads_batch = True
 
     def forward(self, experience: Experience) -> Tensor:
         mask = experience.mask
@@ -123,7 +126,7 @@ class TurnCertainty(Signal):
         return clarity[number]
 
 
-class RelativeSurprisal(Signal):
+class RelativeSurprisal(TokenFeature):
     """weight (c_q - c_i) on every decision of row i: negative for confident answers, positive for unlikely ones; 0 in a
     group in which no row's outcome reaches `solved`.
 
@@ -132,9 +135,11 @@ class RelativeSurprisal(Signal):
     """
 
     weight: float = 0.3
-    of: Measure = Confidence()
+    of: RowFeature = Confidence()
     than: Literal["prompt", "group"] = "prompt"
     solved: float = 1.0
+
+    reads_batch = True
 
     @property
     def reads(self) -> frozenset[str]:  # type: ignore[override]

@@ -72,30 +72,3 @@ class Scale(Part):
 
     def forward(self, experience: Experience, returns: Tensor) -> Tensor:
         raise NotImplementedError
-
-
-class Measure(Part):
-    """`measure(experience) -> [B]`: one number for each row, without gradient."""
-
-    def forward(self, experience: Experience) -> Tensor:
-        raise NotImplementedError
-
-
-class Grouping(Part):
-    """`grouping(experience) -> [B] int`: rows with equal numbers are compared with each other.
-
-    parts_prompts: whether rows of two prompts are never in one group.
-    """
-
-    parts_prompts: ClassVar[bool] = False
-
-    def forward(self, experience: Experience) -> Tensor:
-        raise NotImplementedError
-
-
-class Signal(Part):
-    """`signal(experience) -> [B, T]`: a number for each decision, without gradient. Values outside the mask are
-    ignored."""
-
-    def forward(self, experience: Experience) -> Tensor:
-        raise NotImplementedError

@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from polopt import ops
-from polopt.credit.groupings import SamePrompt, alone
-from polopt.credit.parts import Credit, Grouping
+from polopt.credit.parts import Credit
 from polopt.experience import Experience
+from polopt.features.base import Grouping
+from polopt.features.groupings import SamePrompt, single_row_groups
 from polopt.situation import Situation
 
 
@@ -34,7 +35,7 @@ class NormalScores(Credit):
             raise ValueError("credit.NormalScores: within needs at least one grouping, found none")
 
     def refusals(self, situation: Situation) -> Iterator[str]:
-        yield from alone(self.within[0], situation)
+        yield from single_row_groups(self.within[0], situation)
 
     def forward(self, experience: Experience) -> Tensor:
         scores = experience.returns().detach()

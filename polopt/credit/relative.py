@@ -9,20 +9,20 @@ import torch
 from torch import Tensor
 
 from polopt import ops
-from polopt.credit.groupings import SamePrompt, alone
-from polopt.credit.measures import amount
-from polopt.credit.parts import Baseline, Credit, Grouping, Measure, Scale
+from polopt.credit.parts import Baseline, Credit, Scale
 from polopt.experience import Experience
+from polopt.features.base import Grouping, RowFeature
+from polopt.features.groupings import SamePrompt, single_row_groups
+from polopt.features.rows import amount
 from polopt.fields import check_shape
 from polopt.part import Part
 from polopt.schedules import Schedule
 from polopt.situation import Situation
 
 # The unit of a group's statistics: a whole row, or each of its decisions.
-Unit = Literal["row", "token"]
 
 
-def _count(experience: Experience, unit: Unit) -> Tensor | None:
+def _count(experience: Experience, unit: str) -> Tensor | None:
     return experience.lengths if unit == "token" else None
 
 
@@ -32,10 +32,10 @@ class GroupMean(Baseline):
     the advantages over the group's tokens is 0 (HAPO, arXiv:2509.16591)."""
 
     within: Grouping = SamePrompt()
-    unit: Unit = "row"
+    unit: Literal["row", "token"] = "row"
 
     def refusals(self, situation: Situation) -> Iterator[str]:
-        yield from alone(self.within, situation)
+        yield from single_row_groups(self.within, situation)
 
     def forward(self, experience: Experience, returns: Tensor) -> Tensor:
         return ops.group_mean(returns, self.within(experience), _count(experience, self.unit))
@@ -98,14 +98,14 @@ class GroupStd(Scale):
     eps: float = 1e-6
     correction: int = 1
     within: Grouping = SamePrompt()
-    unit: Unit = "row"
+    unit: Literal["row", "token"] = "row"
 
     def setup(self) -> None:
         if self.eps < 0:
             raise ValueError(f"credit.GroupStd: eps must be >= 0, found {self.eps}")
 
     def refusals(self, situation: Situation) -> Iterator[str]:
-        yield from alone(self.within, situation)
+        yield from single_row_groups(self.within, situation)
 
     def forward(self, experience: Experience, returns: Tensor) -> Tensor:
         count = _count(experience, self.unit)
@@ -157,7 +157,7 @@ class WeightedAdvantage(Part):
     """One term of a `WeightedSum`: a credit and its weight, a number, a schedule, or a number for each row."""
 
     credit: Credit
-    weight: float | Schedule | Measure = 1.0
+    weight: float | Schedule | RowFeature = 1.0
 
     def forward(self, experience: Experience) -> Tensor:
         advantage, weight = self.credit(experience), amount(self.weight, experience)

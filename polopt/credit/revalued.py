@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from polopt import ops
-from polopt.credit.groupings import SameKind
-from polopt.credit.parts import Credit, Grouping, Measure
+from polopt.credit.parts import Credit
 from polopt.credit.relative import RelativeAdvantage
 from polopt.experience import Experience
+from polopt.features.base import Grouping, RowFeature
+from polopt.features.groupings import SameKind
 from polopt.fields import check_shape
 
 Norm = Literal["zscore", "minmax", "robust", "cdf"]
@@ -102,7 +103,7 @@ class ReturnsPlusMeasures(RewardTransform):
     measure. own: the weight of the row's own return."""
 
     credit: Credit = RelativeAdvantage()
-    measures: Sequence[Measure]
+    measures: Sequence[RowFeature]
     weights: Sequence[float]
     own: float = 1.0
 

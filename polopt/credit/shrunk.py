@@ -6,9 +6,10 @@ import torch
 from torch import Tensor
 
 from polopt import ops
-from polopt.credit.groupings import SamePrompt
-from polopt.credit.parts import Baseline, Grouping, Measure
+from polopt.credit.parts import Baseline
 from polopt.experience import Experience
+from polopt.features.base import Grouping, RowFeature
+from polopt.features.groupings import SamePrompt
 from polopt.fields import ExperienceError
 
 
@@ -37,7 +38,7 @@ class ShrunkMean(Baseline):
         ExperienceError: a return outside [low, high], or a prior outside [0, 1].
     """
 
-    prior: Measure
+    prior: RowFeature
     low: float = 0.0
     high: float = 1.0
     weight: float | None = None

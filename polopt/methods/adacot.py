@@ -4,10 +4,12 @@ from collections.abc import Sequence
 from typing import Literal
 
 from polopt.algorithm import Algorithm
+from polopt.features.base import RowMask
+from polopt.features.masks import AnswerMatches, SignalAbove
 from polopt.method import Paper, method
 from polopt.methods.ppo import ppo
 from polopt.methods.sft import sft
-from polopt.rewards import AnswerMatches, Mark, SignalAbove, SumOfRewards, ThinkOrNot
+from polopt.rewards import SumOfRewards, ThinkOrNot
 from polopt.sampling import MaskThinkDecision
 
 
@@ -28,9 +30,9 @@ def adacot(
     miss: float = 0.2,
     over: float = 0.2,
     form: float = 1.0,
-    thought: Mark | None = None,
-    need: Mark | None = None,
-    malformed: Mark | None = None,
+    thought: RowMask | None = None,
+    need: RowMask | None = None,
+    malformed: RowMask | None = None,
     after: Sequence[int] = (),
     deciding: int = 1,
     kl: float = 0.0,
@@ -46,7 +48,7 @@ def adacot(
     Varying miss and over traces the Pareto front of accuracy and thinking rate. thought, need, malformed: predicates
     on rows; by default a filled `<think>` block, the environment's signal "needed" (in the paper another model labels
     it by written principles), and an answer that does not begin with a block. Where kinds of tasks differ,
-    `need=rewards.TaskKindIs(kinds=(...))` is a rule without labels. after: the ids of the tokens that open a thought;
+    `need=features.TaskKindIs(kinds=(...))` is a rule without labels. after: the ids of the tokens that open a thought;
     () takes the row's first token as the decision to think; deciding: the number of its tokens.
 
     Terms, stages and masking are the paper's; its coefficients, reward model and PPO settings are not published, so

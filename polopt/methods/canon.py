@@ -1,7 +1,9 @@
 """CANON: each half of a group, split by entropy or length, is the baseline of the other."""
 
 from polopt.algorithm import Algorithm
-from polopt.credit import HalfGroupAdvantage, MeanEntropy, Measure
+from polopt.credit import HalfGroupAdvantage
+from polopt.features.base import RowFeature
+from polopt.features.rows import MeanEntropy
 from polopt.method import Paper, method
 from polopt.objectives import Clip, SequenceSum, Surrogate, TokenRatio
 from polopt.part import Part
@@ -23,8 +25,8 @@ from polopt.schedules import Schedule
 def canon(
     *,
     group: int = 16,
-    by: Measure = MeanEntropy(),  # noqa: B008
-    mu: float | Schedule | Measure = 1.0,
+    by: RowFeature = MeanEntropy(),  # noqa: B008
+    mu: float | Schedule | RowFeature = 1.0,
     upper: float = 1.0,
     lower: float = 1.0,
     low: float = 0.2,

@@ -2,12 +2,12 @@
 
 from polopt.algorithm import Algorithm
 from polopt.credit import GroupMean, GroupStd, RelativeAdvantage
+from polopt.features.masks import IsDemonstration
 from polopt.method import Paper, method
 from polopt.objectives import (
     Branch,
     BranchedObjective,
     Clip,
-    IsDemonstration,
     PolicyGradient,
     Surrogate,
     TokenMean,

@@ -3,10 +3,11 @@
 from typing import Literal
 
 from polopt.algorithm import Algorithm
+from polopt.features.masks import SolvedGroups
 from polopt.method import Paper, method
 from polopt.methods.dapo import dapo
 from polopt.objectives import EntropyBonus
-from polopt.rewards import ConditionalReward, LinearLength, OutcomeReward, SolvedGroups, SumOfRewards
+from polopt.rewards import ConditionalReward, LinearLength, OutcomeReward, SumOfRewards
 
 
 @method(

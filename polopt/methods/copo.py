@@ -1,14 +1,8 @@
 """COPO: GRPO blended with an advantage between prompts, which replaces it where a group's answers agree."""
 
 from polopt.algorithm import Algorithm
-from polopt.credit import (
-    AcrossGroups,
-    AnswerEntropy,
-    LogisticMeasure,
-    MultiAdvantage,
-    RelativeAdvantage,
-    WeightedAdvantage,
-)
+from polopt.credit import AcrossGroups, MultiAdvantage, RelativeAdvantage, WeightedAdvantage
+from polopt.features.rows import AnswerEntropy, Logistic
 from polopt.method import Paper, method
 from polopt.objectives import Clip, PerAdvantageSurrogate, SequenceMean, Surrogate, TokenRatio
 from polopt.sampling import Rollouts
@@ -46,11 +40,9 @@ def copo(
         sampling=Rollouts(group=group),
         credit=MultiAdvantage(
             shares=[
+                WeightedAdvantage(credit=RelativeAdvantage(), weight=Logistic(of=entropy, slope=slope, centre=centre)),
                 WeightedAdvantage(
-                    credit=RelativeAdvantage(), weight=LogisticMeasure(of=entropy, slope=slope, centre=centre)
-                ),
-                WeightedAdvantage(
-                    credit=AcrossGroups(), weight=LogisticMeasure(of=entropy.but(), slope=-slope, centre=centre)
+                    credit=AcrossGroups(), weight=Logistic(of=entropy.but(), slope=-slope, centre=centre)
                 ),
             ]
         ),

@@ -2,17 +2,17 @@
 
 from polopt.algorithm import Algorithm
 from polopt.backends import Chat
+from polopt.features.base import RowMask
+from polopt.features.masks import SignalAbove
 from polopt.method import Paper, method
 from polopt.methods.dapo import dapo
 from polopt.rewards import (
     FlawedPositive,
     HTTPJudge,
     JudgedReward,
-    Mark,
     OutcomeReward,
     OverlongPenalty,
     PositiveReward,
-    SignalAbove,
     SumOfRewards,
 )
 
@@ -68,7 +68,7 @@ def fapo(
     a reply without a score counts as no flaw. The code sets the reward to 0.0, which is this at weight 1. Its length
     buffer is half of the limit; ours is DAPO's fifth.
     """
-    flawed: Mark = SignalAbove(name=signal)
+    flawed: RowMask = SignalAbove(name=signal)
     if chat is not None:
         flawed = PositiveReward(reward=JudgedReward(judge=HTTPJudge(chat=chat, template=FLAWS)), above=0.5)
     paid = SumOfRewards(

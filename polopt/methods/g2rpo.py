@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from polopt.algorithm import Algorithm
-from polopt.credit import NormalScores, SameKind, SamePrompt
+from polopt.credit import NormalScores
+from polopt.features.groupings import SameKind, SamePrompt
 from polopt.method import Paper, method
 from polopt.objectives import Clip, EntropyBand, Surrogate, TokenMean, TokenRatio
 from polopt.rewards import OutcomeReward, Reward, SumOfRewards

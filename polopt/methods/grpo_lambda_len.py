@@ -1,9 +1,10 @@
 """GRPO-lambda: a length penalty on the groups with the highest success rates only."""
 
 from polopt.algorithm import Algorithm
+from polopt.features.masks import TopGroups
 from polopt.method import Paper, method
 from polopt.methods.grpo import grpo
-from polopt.rewards import ConditionalReward, OutcomeReward, RelativeLength, SumOfRewards, TopGroups
+from polopt.rewards import ConditionalReward, OutcomeReward, RelativeLength, SumOfRewards
 
 
 @method(

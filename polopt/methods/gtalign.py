@@ -74,7 +74,7 @@ def gtalign(
         (0.2, LengthWindow(low=whole[0], high=whole[1], **soft)),  # type: ignore[arg-type]
     ]
     if blocks:
-        of_user += [(0.3, Brevity(scale=500, unit="characters", before="response"))]
+        of_user += [(0.3, Brevity(scale=500, of="characters", before="response"))]
         of_model += [(0.2, LeadingBlocks(names=BLOCKS)), (0.2, DistinctPayoffs())]
     parties = [
         SumOfRewards(terms=[term for _, term in terms], weights=[weight for weight, _ in terms])

@@ -5,17 +5,16 @@ from typing import Literal
 
 from polopt.algorithm import Algorithm
 from polopt.credit import (
-    FieldMeasure,
-    Grouping,
     GroupMean,
     GroupStd,
     ParaphraseConsistency,
     RelativeAdvantage,
     ReturnsPlusMeasures,
-    Strata,
     TermEntropy,
-    WholeBatch,
 )
+from polopt.features.base import Grouping
+from polopt.features.groupings import Strata, WholeBatch
+from polopt.features.rows import RowField
 from polopt.method import Paper, method
 from polopt.methods.grpo import grpo
 from polopt.sampling import Paraphrases
@@ -54,11 +53,11 @@ def infocons(
 
     Entropies may agree where contents do not. by="content" rewards minus the Jensen-Shannon divergence between a
     row's terms and each other phrasing's, in bits: the variant to use. phrasings: endings of the prompt. Tasks that
-    bring phrasings of their own, one after the other in the data, take within=credit.SameMeaning() and, by `but`,
+    bring phrasings of their own, one after the other in the data, take within=features.SameMeaning() and, by `but`,
     sampling.guide None and sampling.choice ConsecutiveTasks.
     """
     if within is None:
-        within = Strata(by=FieldMeasure(name="index"), within=WholeBatch())
+        within = Strata(by=RowField(name="index"), within=WholeBatch())
     compared = RelativeAdvantage(baseline=GroupMean(within=within.but()), scale=GroupStd(within=within.but()))
     return grpo(group=group, kl=kl).but(
         {

@@ -3,7 +3,8 @@
 from typing import Any, Literal
 
 from polopt.algorithm import Algorithm
-from polopt.credit import GroupMean, GroupStd, RelativeAdvantage, SameTask
+from polopt.credit import GroupMean, GroupStd, RelativeAdvantage
+from polopt.features.groupings import SameTask
 from polopt.method import Paper, method
 from polopt.methods.grpo import grpo
 from polopt.methods.sft import sft

@@ -4,7 +4,7 @@ from typing import Literal
 
 from polopt.algorithm import Algorithm
 from polopt.credit import GroupMean, GroupStd, ModulatedAdvantage, RelativeAdvantage, RelativeSurprisal
-from polopt.credit.confidence import Confidence
+from polopt.features.rows import Confidence
 from polopt.method import Paper, method
 from polopt.objectives import Clip, Surrogate, TokenMean, TokenRatio
 from polopt.sampling import Rollouts

@@ -1,16 +1,9 @@
 """SDPO: self-distillation from the policy conditioned on a right answer, token by token."""
 
 from polopt.algorithm import Algorithm
+from polopt.features.masks import HasTeacher
 from polopt.method import Paper, method
-from polopt.objectives import (
-    Branch,
-    BranchedObjective,
-    Distillation,
-    HasTeacher,
-    ImportanceWeight,
-    Surrogate,
-    TokenMean,
-)
+from polopt.objectives import Branch, BranchedObjective, Distillation, ImportanceWeight, Surrogate, TokenMean
 from polopt.sampling import Rollouts
 from polopt.teachers import SelfTeacher, Sibling
 

@@ -2,13 +2,13 @@
 
 from polopt.algorithm import Algorithm
 from polopt.credit import GAE, ClippedAdvantage, Credit, WhitenedAdvantage
+from polopt.features.masks import IsDemonstration
 from polopt.method import Paper, method
 from polopt.objectives import (
     Branch,
     BranchedObjective,
     Clip,
     EntropyTarget,
-    IsDemonstration,
     Objective,
     PolicyGradient,
     Regulariser,

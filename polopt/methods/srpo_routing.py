@@ -2,13 +2,13 @@
 
 from polopt.algorithm import Algorithm
 from polopt.credit import GroupMean, GroupStd, RelativeAdvantage
+from polopt.features.masks import HasTeacher
 from polopt.method import Paper, method
 from polopt.objectives import (
     Branch,
     BranchedObjective,
     Clip,
     Distillation,
-    HasTeacher,
     Surrogate,
     TeacherCertainty,
     TokenMean,

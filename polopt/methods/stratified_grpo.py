@@ -1,16 +1,10 @@
 """Stratified GRPO: advantages relative to answers of the same structure."""
 
 from polopt.algorithm import Algorithm
-from polopt.credit import (
-    GroupMean,
-    GroupStd,
-    Measure,
-    RelativeAdvantage,
-    Strata,
-    TurnCount,
-    WeightedAdvantage,
-    WeightedSum,
-)
+from polopt.credit import GroupMean, GroupStd, RelativeAdvantage, WeightedAdvantage, WeightedSum
+from polopt.features.base import RowFeature
+from polopt.features.groupings import Strata
+from polopt.features.rows import TurnCount
 from polopt.method import Paper, method
 from polopt.objectives import Clip, ReferenceKL, SequenceMean, Surrogate, TokenRatio
 from polopt.sampling import Rollouts
@@ -31,7 +25,7 @@ def stratified_grpo(
     *,
     group: int = 16,
     alpha: float = 0.8,
-    by: Measure = TurnCount(),  # noqa: B008
+    by: RowFeature = TurnCount(),  # noqa: B008
     clip: float = 0.2,
     kl: float = 0.0,
 ) -> Algorithm:

@@ -2,14 +2,13 @@
 
 from polopt.algorithm import Algorithm
 from polopt.credit import GAE, DecoupledTargets
+from polopt.features.masks import FieldMask, Finished
 from polopt.method import Paper, method
 from polopt.objectives import (
     AuxiliaryLoss,
     Branch,
     BranchedObjective,
     Clip,
-    FieldMask,
-    Finished,
     Surrogate,
     TokenMean,
     TokenRatio,
@@ -56,7 +55,7 @@ def t_ppo(
         credit=DecoupledTargets(credit=GAE(lam=lam, cut="zero", open="last"), target=GAE(lam=value_lam, cut="zero")),
         objective=BranchedObjective(
             routes=[
-                Branch(objective=actor, rows=FieldMask(name="window")),
+                Branch(objective=actor, rows=FieldMask(name="window", unit="token")),
                 Branch(objective=AuxiliaryLoss(regularise=[critic]), rows=Finished()),
             ]
         ),

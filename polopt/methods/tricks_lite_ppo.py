@@ -1,7 +1,8 @@
 """Lite PPO: group mean, batch std and a token mean, a minimal combination of tricks."""
 
 from polopt.algorithm import Algorithm
-from polopt.credit import GroupStd, WholeBatch
+from polopt.credit import GroupStd
+from polopt.features.groupings import WholeBatch
 from polopt.method import Paper, method
 from polopt.methods.grpo import grpo
 from polopt.objectives import TokenMean

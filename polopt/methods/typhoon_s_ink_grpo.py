@@ -2,17 +2,9 @@
 
 from polopt.algorithm import Algorithm
 from polopt.credit import GroupMean, GroupStd, RelativeAdvantage
+from polopt.features.masks import IsDemonstration
 from polopt.method import Paper, method
-from polopt.objectives import (
-    Branch,
-    BranchedObjective,
-    Clip,
-    IsDemonstration,
-    PolicyGradient,
-    Surrogate,
-    TokenMean,
-    TokenRatio,
-)
+from polopt.objectives import Branch, BranchedObjective, Clip, PolicyGradient, Surrogate, TokenMean, TokenRatio
 from polopt.sampling import Rollouts, WithTexts
 
 

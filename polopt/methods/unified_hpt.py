@@ -2,12 +2,12 @@
 
 from polopt.algorithm import Algorithm
 from polopt.credit import GroupMean, RelativeAdvantage
+from polopt.features.masks import IsDemonstration
 from polopt.method import Paper, method
 from polopt.objectives import (
     Branch,
     BranchedObjective,
     EntropyBonus,
-    IsDemonstration,
     PolicyGradient,
     SequenceSum,
     Surrogate,

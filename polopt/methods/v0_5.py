@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from polopt.algorithm import Algorithm
-from polopt.credit import FieldMeasure, RelativeAdvantage, ShrunkMean
+from polopt.credit import RelativeAdvantage, ShrunkMean
+from polopt.features.rows import RowField
 from polopt.method import Paper, method
 from polopt.methods.grpo import grpo
 from polopt.sampling import InContext, SequentialAllocator
@@ -40,6 +41,6 @@ def v0_5(
     `group:` in a recipe sets it, so that the usual 8 there begins with twice the paper's rollouts.
     """
     return grpo(group=group, kl=0.0).but(
-        credit=RelativeAdvantage(baseline=ShrunkMean(prior=FieldMeasure(name="predicted"), others=others), scale=None),
+        credit=RelativeAdvantage(baseline=ShrunkMean(prior=RowField(name="predicted"), others=others), scale=None),
         **{"sampling.budget": SequentialAllocator(predictor=InContext(model=model), most=most, cost=cost)},
     )

@@ -3,16 +3,7 @@
 from polopt.objectives.aggregate import PromptMean, SequenceMean, SequenceSum, TokenMean
 from polopt.objectives.balanced import BalancedClip
 from polopt.objectives.band import EntropyBand
-from polopt.objectives.branches import (
-    Branch,
-    BranchedObjective,
-    FieldMask,
-    Finished,
-    HasTeacher,
-    IsCorrect,
-    IsDemonstration,
-    RowMask,
-)
+from polopt.objectives.branches import Branch, BranchedObjective
 from polopt.objectives.covariance import ClipCov, KLCov
 from polopt.objectives.distil import Distillation, SampledDistillation, TeacherCertainty
 from polopt.objectives.entropy import EntropyAdvantage, EntropyClip, EntropyLevel, STEERWeight
@@ -70,18 +61,13 @@ __all__ = [
     "EntropyLevel",
     "EntropyTarget",
     "ExponentialAdvantageWeight",
-    "FieldMask",
-    "Finished",
     "ForwardKL",
     "GRPOGuardRatio",
-    "HasTeacher",
     "HingeLink",
     "HybridClip",
     "ImplicitReward",
     "ImportanceWeight",
     "InverseTimeStep",
-    "IsCorrect",
-    "IsDemonstration",
     "KLCov",
     "LayerEntropy",
     "LayerRatio",
@@ -107,7 +93,6 @@ __all__ = [
     "RatioGate",
     "ReferenceKL",
     "Regulariser",
-    "RowMask",
     "STEERWeight",
     "SampledDistillation",
     "SamplerKL",

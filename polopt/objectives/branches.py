@@ -10,92 +10,10 @@ from torch import Tensor
 
 from polopt.evaluation import Evaluation, Loss
 from polopt.experience import Experience
-from polopt.fields import ExperienceError
+from polopt.features import Mask
 from polopt.objectives.parts import Objective, unused
 from polopt.part import Part
 from polopt.schedules import Schedule, now
-
-
-class RowMask(Part):
-    """`rows(experience) -> [B] or [B, T] bool`: mask of the rows, or of the decisions, of a branch. The argument is
-    the whole optimiser batch."""
-
-    def forward(self, experience: Experience) -> Tensor:
-        raise NotImplementedError
-
-
-class IsDemonstration(RowMask):
-    """Selects demonstrated rows, see `Experience.is_demonstration`; `invert` selects the others."""
-
-    invert: bool = False
-
-    def forward(self, experience: Experience) -> Tensor:
-        return experience.is_demonstration != self.invert
-
-
-class IsCorrect(RowMask):
-    """Selects rows whose outcome reaches `threshold`; `invert` selects the others."""
-
-    threshold: float = 1.0
-    invert: bool = False
-
-    reads = frozenset({"outcome"})
-
-    def forward(self, experience: Experience) -> Tensor:
-        return (experience.outcome >= self.threshold) != self.invert
-
-
-class HasTeacher(RowMask):
-    """Selects rows with a teacher's signal, `extras["has_teacher_signal"]` [B] bool; with `below`, only those whose
-    outcome is smaller than it. `invert` selects the others.
-
-    With a teacher that reads another row's right answer, `below=1.0` selects the wrong rows of groups with a right one.
-    Source: SRPO, arXiv:2604.02288.
-    """
-
-    below: float | None = None
-    invert: bool = False
-
-    @property
-    def reads(self) -> frozenset[str]:  # type: ignore[override]
-        return frozenset({"extras.has_teacher_signal"} | ({"outcome"} if self.below is not None else set()))
-
-    def forward(self, experience: Experience) -> Tensor:
-        rows = experience.extras["has_teacher_signal"]
-        if self.below is not None:
-            rows = rows & (experience.outcome < self.below)
-        return rows != self.invert
-
-
-class FieldMask(RowMask):
-    """Selects rows or decisions by a recorded flag, `extras[name]`, [B] or [B, T] bool; `invert` selects the others."""
-
-    name: str
-    invert: bool = False
-
-    @property
-    def reads(self) -> frozenset[str]:  # type: ignore[override]
-        return frozenset({f"extras.{self.name}"})
-
-    def forward(self, experience: Experience) -> Tensor:
-        return experience.extras[self.name] != self.invert
-
-
-class Finished(RowMask):
-    """Selects decisions whose episode is over, terminated or truncated, by the end of the row; `invert` selects the
-    others.
-    """
-
-    invert: bool = False
-
-    reads = frozenset({"terminated", "truncated"})
-
-    def forward(self, experience: Experience) -> Tensor:
-        over = torch.zeros_like(experience.mask)
-        for flag in (experience.terminated, experience.truncated):
-            over = over | (flag if flag.ndim == 2 else flag[:, None])
-        later = (over & experience.mask).flip(1).cumsum(1).flip(1) > 0  # at this decision, or at a later one
-        return later != self.invert
 
 
 class Branch(Part):
@@ -103,7 +21,7 @@ class Branch(Part):
     schedule."""
 
     objective: Objective
-    rows: RowMask | None = None
+    rows: Mask | None = None
     weight: float | Schedule = 1.0
 
 
@@ -144,15 +62,7 @@ class BranchedObjective(Objective):
         return [experience.restrict(rows, counted) for rows in chosen]
 
     def _rows(self, route: Branch, whole: Experience) -> Tensor:
-        if route.rows is None:
-            return whole.mask.new_ones(len(whole))
-        rows = route.rows(whole)
-        if rows.dtype != torch.bool or rows.shape not in (whole.mask.shape, whole.mask.shape[:1]):
-            raise ExperienceError(
-                f"{route.rows!r} must return bool of shape [{len(whole)}] or {list(whole.mask.shape)}, found "
-                f"{rows.dtype} {list(rows.shape)}"
-            )
-        return rows
+        return whole.mask.new_ones(len(whole)) if route.rows is None else route.rows(whole)
 
 
 def _union(chosen: Sequence[Tensor]) -> Tensor:

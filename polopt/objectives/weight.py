@@ -18,13 +18,13 @@ class TruncatedImportance(Weight):
     """Importance weight of the old policy to the behaviour policy: w = min(exp(old_logp - rollout_logp), cap);
     `ImportanceWeight` takes the current policy.
 
-    unit "token" weights each decision by its own ratio, "sequence" each row by the product over its
+    unit "token" weights each token by its own ratio, "row" each row by the product over its
     decisions. Truncation trades a little bias for bounded variance. Source: truncated importance sampling,
     Ionides 2008; for mismatched rollout engines, F. Yao et al. 2025.
     """
 
     cap: Unbounded = 2.0
-    unit: Literal["token", "sequence"] = "token"
+    unit: Literal["token", "row"] = "token"
 
     reads = frozenset({"rollout_logp", "old_logp"})
 
@@ -34,7 +34,7 @@ class TruncatedImportance(Weight):
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
         log_ratio = torch.where(experience.mask, experience.old_logp - experience.rollout_logp, 0)
-        if self.unit == "sequence":
+        if self.unit == "row":
             log_ratio = log_ratio.sum(1, keepdim=True).expand_as(log_ratio)
         return log_ratio.clamp(-LIMIT, LIMIT).exp().clamp(max=self.cap)
 

@@ -28,16 +28,6 @@ from polopt.rewards.parts import (
     TurnRewards,
 )
 from polopt.rewards.payoffs import DistinctPayoffs, LegiblePayoffs, payoffs
-from polopt.rewards.predicates import (
-    AnswerMatches,
-    LongerThan,
-    Mark,
-    OutcomeAtLeast,
-    SignalAbove,
-    SolvedGroups,
-    TaskKindIs,
-    TopGroups,
-)
 from polopt.rewards.rewritten import HTTPGrader, HTTPMeta
 from polopt.rewards.rubric import Grader, Item, Meta, RubricReward
 from polopt.rewards.shaped import BentReward, DiscountedDemonstrations, bent, interval_iou
@@ -56,7 +46,6 @@ from polopt.rewards.welfare import (
 
 __all__ = [
     "AlignedReward",
-    "AnswerMatches",
     "AnswerRatio",
     "AuditedRubric",
     "BackwardCorrected",
@@ -96,12 +85,9 @@ __all__ = [
     "LinearLength",
     "LinearTokenReward",
     "LogRatio",
-    "LongerThan",
-    "Mark",
     "Meta",
     "MinimumReward",
     "NotedRates",
-    "OutcomeAtLeast",
     "OutcomeReward",
     "OverlongPenalty",
     "PositiveReward",
@@ -112,13 +98,9 @@ __all__ = [
     "Reward",
     "RubricReward",
     "ScaledReward",
-    "SignalAbove",
-    "SolvedGroups",
     "SumOfRewards",
     "SurprisalPenalty",
-    "TaskKindIs",
     "ThinkOrNot",
-    "TopGroups",
     "TurnRewards",
     "UnitTest",
     "arithmetic_mean",

@@ -12,8 +12,6 @@ from torch import Tensor
 from polopt.experience import Experience
 from polopt.rewards.parts import Reward
 
-Unit = Literal["decisions", "words", "characters"]
-
 
 def block(text: str, name: str) -> str | None:
     """Returns the text inside the first <name>...</name>, stripped; None if there is no such block."""
@@ -95,13 +93,13 @@ class HasBlock(TextReward):
 class LengthFunction(Reward):
     """Base of rewards that are a function of an answer's length L, `worth(L) -> [B]`.
 
-    unit: decisions of the row, or words or characters of the answer's text. Parts of the text (`block`, `before`) have
+    of: decisions of the row, or words or characters of the answer's text. Parts of the text (`block`, `before`) have
         words and characters only.
     block: measure this block alone; the length is 0 where it is missing.
     before: measure the text before the first <before>, the whole text where there is none.
     """
 
-    unit: Unit = "decisions"
+    of: Literal["decisions", "words", "characters"] = "decisions"
     block: str | None = None
     before: str | None = None
 
@@ -112,22 +110,22 @@ class LengthFunction(Reward):
                 f"<{self.before}>; set one of the two"
             )
         piece = self.block or self.before
-        if piece is not None and self.unit == "decisions":
+        if piece is not None and self.of == "decisions":
             raise ValueError(f"{type(self).__name__}: the length of block {piece!r} is counted in words or characters")
 
     @property
     def reads(self) -> frozenset[str]:  # type: ignore[override]
-        return frozenset() if self.unit == "decisions" else frozenset({"extras.answer"})
+        return frozenset() if self.of == "decisions" else frozenset({"extras.answer"})
 
     def worth(self, length: Tensor) -> Tensor:
         raise NotImplementedError
 
     def forward(self, experience: Experience) -> Tensor:
         kind = experience.precision
-        if self.unit == "decisions":
+        if self.of == "decisions":
             return self.worth(experience.lengths.to(kind))
         texts = [self._piece(text) for text in experience.extras["answer"]]
-        counts = [len(t.split()) if self.unit == "words" else len(t) for t in texts]
+        counts = [len(t.split()) if self.of == "words" else len(t) for t in texts]
         return self.worth(torch.tensor(counts, dtype=kind, device=experience.device))
 
     def _piece(self, text: str) -> str:

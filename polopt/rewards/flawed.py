@@ -7,8 +7,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from polopt.experience import Experience
+from polopt.features.base import RowMask
+from polopt.features.masks import IsCorrect, SignalAbove
 from polopt.rewards.parts import Reward
-from polopt.rewards.predicates import Mark, OutcomeAtLeast, SignalAbove
 
 
 class FlawedPositive(Reward):
@@ -24,8 +25,8 @@ class FlawedPositive(Reward):
     """
 
     weight: float = 1.0
-    flawed: Mark = SignalAbove(name="flawed")
-    right: Mark = OutcomeAtLeast()
+    flawed: RowMask = SignalAbove(name="flawed")
+    right: RowMask = IsCorrect()
 
     def setup(self) -> None:
         if self.weight < 0:
@@ -34,7 +35,7 @@ class FlawedPositive(Reward):
     def forward(self, experience: Experience) -> Tensor:
         experience.require(self.flawed.required_fields, by=self.flawed)  # also where no row is right yet
         punished = self.right(experience)
-        if any(part.reads_batch for part in self.flawed.parts() if isinstance(part, Mark)):
+        if any(part.reads_batch for part in self.flawed.parts() if isinstance(part, RowMask)):
             punished = punished & self.flawed(experience)
         elif punished.any():
             punished = punished.masked_scatter(punished, self.flawed(experience[punished]))

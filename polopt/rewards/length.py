@@ -9,36 +9,29 @@ from torch import Tensor
 
 from polopt import ops
 from polopt.experience import Experience
+from polopt.features.base import RowFeature, RowMask
+from polopt.features.masks import IsCorrect
+from polopt.features.rows import DecisionCount
 from polopt.fields import ExperienceError
 from polopt.rewards.parts import Reward
-from polopt.rewards.predicates import Mark, OutcomeAtLeast
 
 
 class LengthReward(Reward):
     """Base of rewards of a row's length.
 
-    of: the unit: "decisions", "turns" with at least one decision, or the name of a number that the world recorded of
-        each row, `extras[of]`, such as its tool calls.
+    of: the row's length, by default its number of decisions; `features.TurnCount()` counts turns, and
+        `features.RowField(name="signal_calls")` reads a number that the environment recorded.
     right: the rows that are right.
     """
 
-    of: str = "decisions"
-    right: Mark = OutcomeAtLeast()
+    of: RowFeature = DecisionCount()
+    right: RowMask = IsCorrect()
 
-    @property
-    def reads(self) -> frozenset[str]:  # type: ignore[override]
-        own = {"decisions": set[str](), "turns": {"turn"}}.get(self.of, {f"extras.{self.of}"})
-        return frozenset({"outcome"} | own)
+    reads = frozenset({"outcome"})
 
     def length(self, experience: Experience) -> Tensor:
         """Returns the length [B], in the outcome's precision."""
-        if self.of == "decisions":
-            count = experience.lengths
-        elif self.of == "turns":
-            count = torch.bincount(ops.turns(experience.turn, experience.mask)[1], minlength=len(experience))
-        else:
-            count = experience.extras[self.of]
-        return count.to(experience.outcome.dtype)
+        return self.of(experience).to(experience.outcome.dtype)
 
 
 class RelativeLength(LengthReward):
@@ -48,8 +41,8 @@ class RelativeLength(LengthReward):
     all have the same length, or there is only one, the reward is -weight / 2. Source: arXiv:2502.04463.
     """
 
-    of: str = "decisions"
-    right: Mark = OutcomeAtLeast()
+    of: RowFeature = DecisionCount()
+    right: RowMask = IsCorrect()
     weight: float = 0.2
 
     reads_batch = True
@@ -77,8 +70,8 @@ class LinearLength(LengthReward):
         ExperienceError: limit is None and the batch has no horizon.
     """
 
-    of: str = "decisions"
-    right: Mark = OutcomeAtLeast()
+    of: RowFeature = DecisionCount()
+    right: RowMask = IsCorrect()
     weight: float = 0.2
     free: float = 0.0
     limit: int | None = None

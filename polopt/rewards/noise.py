@@ -10,9 +10,10 @@ from torch import Tensor
 
 from polopt import ops
 from polopt.experience import Experience
+from polopt.features.base import RowMask
+from polopt.features.masks import IsCorrect
 from polopt.part import Part
 from polopt.rewards.parts import Reward
-from polopt.rewards.predicates import Mark, OutcomeAtLeast
 
 
 class Rates(Part):
@@ -86,7 +87,7 @@ class RejudgedRates(Rates):
     """
 
     judge: str = "signal_true"
-    verdict: Mark = OutcomeAtLeast()
+    verdict: RowMask = IsCorrect()
     negatives: float = 0.1
     positives: float = 0.0
     decay: float = 0.9
@@ -161,7 +162,7 @@ class BackwardCorrected(Reward):
     """
 
     rates: Rates = FixedRates()
-    verdict: Mark = OutcomeAtLeast()
+    verdict: RowMask = IsCorrect()
     least: float = 0.1
 
     def setup(self) -> None:
@@ -185,7 +186,7 @@ class ForwardCorrected(Reward):
     """
 
     rates: Rates = FixedRates()
-    verdict: Mark = OutcomeAtLeast()
+    verdict: RowMask = IsCorrect()
 
     def forward(self, experience: Experience) -> Tensor:
         _, rho1 = self.rates(experience)

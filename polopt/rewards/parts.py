@@ -10,10 +10,10 @@ from torch import Tensor
 
 from polopt import ops
 from polopt.experience import Experience
+from polopt.features.base import RowMask
 from polopt.fields import ExperienceError
 from polopt.part import Part
 from polopt.part_names import name_of
-from polopt.rewards.predicates import Mark
 from polopt.situation import Situation
 
 
@@ -196,7 +196,7 @@ class ClippedReward(Reward):
         return self.reward(experience).clamp(-self.limit, self.limit)
 
 
-class PositiveReward(Mark):
+class PositiveReward(RowMask):
     """Marks rows whose `reward` [B] is above `above`."""
 
     reward: Reward
@@ -210,7 +210,7 @@ class ConditionalReward(Reward):
     """The reward where `when` holds, `otherwise` elsewhere."""
 
     reward: Reward
-    when: Mark
+    when: RowMask
     otherwise: float = 0.0
 
     def forward(self, experience: Experience) -> Tensor:

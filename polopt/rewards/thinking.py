@@ -5,8 +5,9 @@ from __future__ import annotations
 from torch import Tensor
 
 from polopt.experience import Experience
+from polopt.features.base import RowMask
+from polopt.features.masks import SignalAbove
 from polopt.rewards.parts import Reward
-from polopt.rewards.predicates import Mark, SignalAbove
 
 
 class ThinkOrNot(Reward):
@@ -20,9 +21,9 @@ class ThinkOrNot(Reward):
     malformed: the malformed answers, None for no such penalty.
     """
 
-    thought: Mark = SignalAbove(name="working")
-    need: Mark = SignalAbove(name="needed")
-    malformed: Mark | None = None
+    thought: RowMask = SignalAbove(name="working")
+    need: RowMask = SignalAbove(name="needed")
+    malformed: RowMask | None = None
     miss: float = 0.2
     over: float = 0.2
     form: float = 1.0

@@ -15,7 +15,7 @@ class Paraphrases(PromptAugmenter):
     """Repeats every task with each of these endings of its prompt, "" for the prompt as it is.
 
     Each ending makes a group of its own; the rollouts of one do not see those of another.
-    `credit.Strata(by=credit.FieldMeasure(name="index"), within=credit.WholeBatch())` puts the rows of one task
+    `features.Strata(by=features.RowField(name="index"), within=features.WholeBatch())` puts the rows of one task
     together.
     """
 

@@ -113,7 +113,7 @@ class RulePrompts(PromptAugmenter):
         `extras["hinted"]` marks these rows; their `rollout_logp` is that of the policy with the rules.
     plain: whether a task is returned as it is, too; False returns it with the rules alone.
 
-    The two are groups of their own: `credit.SameTask` compares them with each other. Source: PolicyRollout,
+    The two are groups of their own: `features.SameTask` compares them with each other. Source: PolicyRollout,
     arXiv:2510.09474.
     """
 

@@ -190,7 +190,7 @@ def test_bnpo_of_trl_is_a_mean_over_the_tokens_of_each_micro_batch(accumulated: 
         ("gspo", {"gradient_accumulation_steps": 2, "steps_per_generation": 3, "num_generations": 2}, "in the middle"),
         ("tricks-lite-ppo", {}, None),
         ("t-ppo", {}, "sampling.PartialRollouts decides what is sampled"),
-        ("g2rpo", {}, "credit.SameKind needs extras.kind"),
+        ("g2rpo", {}, "features.SameKind needs extras.kind"),
         ("fapo", {}, "needs extras.signal_flawed"),
         ("gpro", {}, "did you mean 'gspo'"),
         ({"name": "gspo", "hihg": 1.0}, {}, "hihg"),

@@ -56,11 +56,11 @@ GOOD = [
     objectives.TruncatedImportance(cap=1.05),
     objectives.SequenceMean(),
     objectives.ReferenceKL(),
-    objectives.IsCorrect(),
+    features.IsCorrect(),
     credit.LeaveOneOut(),
     credit.GroupStd(),
-    credit.WholeBatch(),
-    credit.DecisionCount(),
+    features.WholeBatch(),
+    features.DecisionCount(),
     credit.GAE(gamma=0.9),
     po.rewards.OverlongPenalty(),
     po.sampling.TopK(),
@@ -162,6 +162,6 @@ class TestLab:
             assert one.variance == pytest.approx(other.variance)
 
     def test_why_there_are_no_numbers(self):
-        (reward_by_turn,) = checks.check(credit.TurnCount())
+        (reward_by_turn,) = checks.check(features.TurnCount())
         assert reward_by_turn.lab == "the lab's problems know nothing of turn"
         assert "demonstrations" in checks.check(po.method("sft"))[0].lab

@@ -13,18 +13,9 @@ from sentences import batch_of, same, slope
 
 import polopt as po
 from polopt import ops
-from polopt.credit import (
-    BetaScale,
-    DecisionCount,
-    FieldMeasure,
-    GroupMean,
-    GroupStd,
-    HalfGroupAdvantage,
-    MeanEntropy,
-    RelativeAdvantage,
-    SuccessRate,
-)
+from polopt.credit import BetaScale, GroupMean, GroupStd, HalfGroupAdvantage, RelativeAdvantage
 from polopt.credit.half_groups import upper_share
+from polopt.features.rows import DecisionCount, MeanEntropy, RowField, SuccessRate
 from polopt.fields import ExperienceError
 from polopt.lab import TabularPolicy, TokenTree, TreeSource
 from polopt.lab.problems import digits
@@ -134,14 +125,14 @@ def test_stratified_grpo_is_the_blend_of_two_z_scores(seed: int) -> None:
     for rows in by_group(batch).values():
         for i in rows:
             expected[i] = 0.7 * z(i, [j for j in rows if kind[j] == kind[i]]) + 0.3 * z(i, rows)
-    close(po.method("stratified-grpo", alpha=0.7, by=FieldMeasure(name="stratum")).credit(batch), expected)
+    close(po.method("stratified-grpo", alpha=0.7, by=RowField(name="stratum")).credit(batch), expected)
 
 
 def test_stratified_grpo_with_one_stratum_or_without_weight_is_grpo() -> None:
     tree, policy = digits()
     batch = batch_of(tree, policy)
     grpo = po.method("grpo", kl=0)
-    assert (po.credit.TurnCount()(batch) == 1).all()
+    assert (po.features.TurnCount()(batch) == 1).all()
     same(slope(po.method("stratified-grpo"), batch, policy), slope(grpo, batch, policy))
     same(slope(po.method("stratified-grpo", alpha=0.0, by=DecisionCount()), batch, policy), slope(grpo, batch, policy))
     different = slope(po.method("stratified-grpo", by=DecisionCount()), batch, policy)
@@ -169,7 +160,7 @@ def test_canon_is_the_published_advantage(seed: int, by: str, alpha: float, size
             inter = alpha * R[i] - long if by == "entropy" else R[i] - alpha * long
             expected[i] = mu * inter + (1 - mu) * (R[i] - short)
     factor = {"lower": alpha} if by == "entropy" else {"upper": alpha}
-    close(HalfGroupAdvantage(by=FieldMeasure(name="x"), mu=mu, **factor)(batch), expected)
+    close(HalfGroupAdvantage(by=RowField(name="x"), mu=mu, **factor)(batch), expected)
 
 
 def test_canon_shares_level_rows_between_the_halves() -> None:
@@ -181,12 +172,12 @@ def test_canon_shares_level_rows_between_the_halves() -> None:
         extras={"x": torch.tensor([1.0, 2.0, 2.0, 2.0, 2.0, 3.0])},
     )
     # Upper: 1/2 of each of rows 1 to 4, and row 5: mean (0.5 + 1) / 3 = 1/2. Lower: row 0 and the halves: 1/2 too.
-    close(HalfGroupAdvantage(by=FieldMeasure(name="x"))(batch), [0.5, -0.5, 0.5, -0.5, -0.5, 0.5])
+    close(HalfGroupAdvantage(by=RowField(name="x"))(batch), [0.5, -0.5, 0.5, -0.5, -0.5, 0.5])
     tilted = batch.replace(reward=torch.tensor([0.0, 0.0, 1.0, 0.0, 0.0, 1.0]).double())
     # Upper (0.5 + 1) / 3 = 1/2, lower 0.5 / 3 = 1/6; a level row is compared with both, half and half: 1/3.
-    close(HalfGroupAdvantage(by=FieldMeasure(name="x"))(tilted), [-1 / 2, -1 / 3, 2 / 3, -1 / 3, -1 / 3, 5 / 6])
+    close(HalfGroupAdvantage(by=RowField(name="x"))(tilted), [-1 / 2, -1 / 3, 2 / 3, -1 / 3, -1 / 3, 5 / 6])
     level = batch.replace(extras={"x": torch.ones(6)})
-    same(HalfGroupAdvantage(by=FieldMeasure(name="x"))(level), RelativeAdvantage(scale=None)(level))
+    same(HalfGroupAdvantage(by=RowField(name="x"))(level), RelativeAdvantage(scale=None)(level))
 
 
 def test_canon_with_mu_one_half_is_dr_grpo() -> None:
@@ -199,17 +190,17 @@ def test_canon_with_mu_one_half_is_dr_grpo() -> None:
 def test_canon_follows_accuracy_and_schedules() -> None:
     batch = graded(1)
     accuracy = batch.outcome.mean().item()
-    fixed = [HalfGroupAdvantage(by=FieldMeasure(name="x"), mu=m)(batch) for m in (accuracy, 1 - accuracy)]
-    same(HalfGroupAdvantage(by=FieldMeasure(name="x"), mu=SuccessRate())(batch), fixed[0])
-    same(HalfGroupAdvantage(by=FieldMeasure(name="x"), mu=SuccessRate(invert=True))(batch), fixed[1])
-    algorithm = po.method("canon", by=FieldMeasure(name="x"), mu=Schedule(knots=[(0, 1.0), (2, 0.0)]))
+    fixed = [HalfGroupAdvantage(by=RowField(name="x"), mu=m)(batch) for m in (accuracy, 1 - accuracy)]
+    same(HalfGroupAdvantage(by=RowField(name="x"), mu=SuccessRate())(batch), fixed[0])
+    same(HalfGroupAdvantage(by=RowField(name="x"), mu=SuccessRate(invert=True))(batch), fixed[1])
+    algorithm = po.method("canon", by=RowField(name="x"), mu=Schedule(knots=[(0, 1.0), (2, 0.0)]))
     algorithm.step()
-    same(algorithm.credit(batch), HalfGroupAdvantage(by=FieldMeasure(name="x"), mu=0.5)(batch))
+    same(algorithm.credit(batch), HalfGroupAdvantage(by=RowField(name="x"), mu=0.5)(batch))
 
 
 def test_canon_alone_has_no_credit() -> None:
     batch = graded(0, size=1)
-    assert HalfGroupAdvantage(by=FieldMeasure(name="x"), upper=2.0)(batch).count_nonzero() == 0
+    assert HalfGroupAdvantage(by=RowField(name="x"), upper=2.0)(batch).count_nonzero() == 0
     with pytest.raises(ExperienceError, match=r"needs experience.entropy"):
         po.method("canon").credit(batch)
     assert isinstance(po.method("canon").credit.by, MeanEntropy)

@@ -11,17 +11,10 @@ import torch
 
 import polopt as po
 from polopt.claims.problems.phrasings import dependence, divergence, recommender
-from polopt.credit import (
-    ParaphraseConsistency,
-    RelativeAdvantage,
-    ReturnsPlusMeasures,
-    SameKind,
-    SamePrompt,
-    TermEntropy,
-    WholeBatch,
-)
+from polopt.credit import ParaphraseConsistency, RelativeAdvantage, ReturnsPlusMeasures, TermEntropy
 from polopt.credit.consistency import share_distance
 from polopt.experience import Experience
+from polopt.features.groupings import SameKind, SamePrompt, WholeBatch
 from polopt.lab import TabularPolicy, TokenTree, TreeSource
 from polopt.worlds import Task
 
@@ -199,5 +192,5 @@ def test_tasks_of_one_meaning_are_brought_together() -> None:
     meanings = ["x", "x", "y", None, "y", None, "x"]
     tasks = [Task(str(i), "k", "", None, {} if m is None else {"meaning": m}) for i, m in enumerate(meanings)]
     index = torch.tensor([4, 4, 5, 6, 5, 6, 8])
-    found = po.credit.SameMeaning()(batch.replace(extras={"task": tasks, "index": index})).tolist()
+    found = po.features.SameMeaning()(batch.replace(extras={"task": tasks, "index": index})).tolist()
     assert found == [0, 0, 1, 2, 1, 2, 0]

@@ -14,14 +14,8 @@ from loops import clipped, decisions
 from sentences import batch_of, same, slope
 
 import polopt as po
-from polopt.credit import (
-    AcrossGroups,
-    AnswerEntropy,
-    LogisticMeasure,
-    MultiAdvantage,
-    RelativeAdvantage,
-    WeightedAdvantage,
-)
+from polopt.credit import AcrossGroups, MultiAdvantage, RelativeAdvantage, WeightedAdvantage
+from polopt.features.rows import AnswerEntropy, Logistic
 from polopt.fields import ExperienceError
 from polopt.lab import TabularPolicy
 from polopt.lab.problems import digits
@@ -77,7 +71,7 @@ def test_answer_entropy_and_its_weights() -> None:
     expected = [1.5] * 4 + [0.0] * 4 + [answer_entropy(["a", "a", "b"], 2)] * 3
     assert AnswerEntropy()(batch).tolist() == pytest.approx(expected)
     assert AnswerEntropy(base=math.e)(batch)[0].item() == pytest.approx(1.5 * math.log(2))
-    up, down = (LogisticMeasure(of=AnswerEntropy(), slope=s, centre=1.0)(batch) for s in (20.0, -20.0))
+    up, down = (Logistic(of=AnswerEntropy(), slope=s, centre=1.0)(batch) for s in (20.0, -20.0))
     torch.testing.assert_close(up + down, torch.ones_like(up))
     assert up[0].item() == pytest.approx(1 / (1 + math.exp(-10)))
     with pytest.raises(ValueError, match="base must be > 1"):

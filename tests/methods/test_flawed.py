@@ -7,16 +7,9 @@ import torch
 from chat_server import served
 
 import polopt as po
+from polopt.features.masks import IsCorrect, SignalAbove
 from polopt.part_diff import diff
-from polopt.rewards import (
-    FlawedPositive,
-    OutcomeAtLeast,
-    OutcomeReward,
-    OverlongPenalty,
-    SignalAbove,
-    SumOfRewards,
-    step_verdict,
-)
+from polopt.rewards import FlawedPositive, OutcomeReward, OverlongPenalty, SumOfRewards, step_verdict
 from polopt.worlds import Task
 
 
@@ -85,7 +78,7 @@ def test_the_judge_is_paid_for_the_step_it_names() -> None:
 
 
 def test_any_check_of_the_process_will_do() -> None:
-    judged = FlawedPositive(flawed=SignalAbove(name="flawed", above=0.3), right=OutcomeAtLeast(threshold=0.5))
+    judged = FlawedPositive(flawed=SignalAbove(name="flawed", above=0.3), right=IsCorrect(threshold=0.5))
     batch = rows([0.6, 0.6, 0.4], [0.4, 0.2, 0.9])
     assert judged(batch).tolist() == [-1.0, 0.0, 0.0]
 

@@ -14,13 +14,11 @@ from sentences import same
 
 import polopt as po
 from polopt import ops
-from polopt.credit import (
-    NormalScores,
-    SameKind,
-    SamePrompt,
-)
+from polopt.credit import NormalScores
+from polopt.features.groupings import SameKind, SamePrompt
+from polopt.features.masks import TaskKindIs
 from polopt.objectives import Clip, EntropyBand, Surrogate
-from polopt.rewards import ConditionalReward, LengthEnvelope, TaskKindIs
+from polopt.rewards import ConditionalReward, LengthEnvelope
 
 
 def normal_scores(values: list[float]) -> list[float]:

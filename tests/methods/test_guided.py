@@ -10,7 +10,8 @@ from sentences import same, slope
 
 import polopt as po
 from polopt import Evaluation, Experience, Support
-from polopt.credit import GroupMean, GroupStd, RelativeAdvantage, SamePrompt, SameTask
+from polopt.credit import GroupMean, GroupStd, RelativeAdvantage
+from polopt.features.groupings import SamePrompt, SameTask
 from polopt.lab import TabularPolicy, TokenTree, TreeSource
 from polopt.lab.helped import Reading, lock, rulebook
 from polopt.lab.problems import digits

@@ -6,10 +6,11 @@ import pytest
 import torch
 
 import polopt as po
-from polopt.credit import FieldMeasure, GroupMean, LeaveOneOut, RelativeAdvantage, ShrunkMean, trust_in_mean
+from polopt.credit import GroupMean, LeaveOneOut, RelativeAdvantage, ShrunkMean, trust_in_mean
+from polopt.features.rows import RowField
 from polopt.fields import ExperienceError
 
-PRIOR = FieldMeasure(name="predicted")
+PRIOR = RowField(name="predicted")
 SEEDS = range(4)
 
 

@@ -391,7 +391,7 @@ def test_nft_on_policy_is_dr_grpo_and_grpo_and_on_right_answers_rft() -> None:
     right = mixed[mixed.outcome == 1]
     alone = po.objectives.BranchedObjective(
         routes=[
-            po.objectives.Branch(objective=po.method("nft", omega="none").objective, rows=po.objectives.IsCorrect()),
+            po.objectives.Branch(objective=po.method("nft", omega="none").objective, rows=po.features.IsCorrect()),
         ]
     )
     raft = po.method("raft").but(**{"objective.aggregate": po.objectives.SequenceSum()})

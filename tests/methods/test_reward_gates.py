@@ -9,19 +9,12 @@ import torch
 from sentences import batch_of, same, slope
 
 import polopt as po
+from polopt.features.masks import IsCorrect, SolvedGroups, TopGroups
+from polopt.features.rows import RowField
 from polopt.lab.length_bandit import LENGTHS, length_bandit, rightness
 from polopt.lab.shapes import coin
 from polopt.part_diff import diff
-from polopt.rewards import (
-    ConditionalReward,
-    LinearLength,
-    OutcomeAtLeast,
-    OutcomeReward,
-    RelativeLength,
-    SolvedGroups,
-    SumOfRewards,
-    TopGroups,
-)
+from polopt.rewards import ConditionalReward, LinearLength, OutcomeReward, RelativeLength, SumOfRewards
 from polopt.sampling.parts import RolloutRequest
 
 
@@ -133,7 +126,7 @@ def test_length_may_be_turns_or_what_the_world_counted() -> None:
     torch.testing.assert_close(cost["turns"], torch.tensor([-0.3, -0.1], dtype=torch.double))
     assert cost["signal_calls"].tolist() == [-0.2, -0.5]
     with pytest.raises(po.ExperienceError, match=r"LinearLength needs experience.extras\['signal_tools'\]"):
-        LinearLength(of="signal_tools")(batch)
+        LinearLength(of=RowField(name="signal_tools"))(batch)
 
 
 def test_conciser_pays_what_is_left_where_all_are_right_and_nothing_where_one_is_wrong() -> None:
@@ -163,7 +156,7 @@ def test_a_gate_leaves_rewards_of_decisions_in_shape() -> None:
     each = po.rewards.KLPenalty(coefficient=1.0)
     logp = torch.tensor([[-1.0, -2.0], [-1.0, -2.0]]).double()
     batch = batch.replace(rollout_logp=logp, ref_logp=2 * logp)
-    gated = ConditionalReward(reward=each, when=OutcomeAtLeast())(batch)
+    gated = ConditionalReward(reward=each, when=IsCorrect())(batch)
     torch.testing.assert_close(gated, torch.where(torch.tensor([[True], [False]]), each(batch), 0))
     assert gated[0].abs().min() > 0
 
@@ -173,7 +166,7 @@ def test_bad_settings_are_refused_in_one_sentence() -> None:
         with pytest.raises(ValueError, match=rf"rewards\.{part.__name__}: {next(iter(setting))} must be"):
             part(**setting)
     with pytest.raises(ValueError, match="is no regular expression"):
-        po.rewards.AnswerMatches(pattern="(")
+        po.features.AnswerMatches(pattern="(")
     with pytest.raises(po.ExperienceError, match="needs the longest row allowed"):
         LinearLength()(rows([1.0], [1], [0]))
 

@@ -10,9 +10,10 @@ from sentences import batch_of, same, slope
 
 import polopt as po
 from polopt.claims.problems.thinking import ThinkingPolicy, frontier, questions
+from polopt.features.masks import AnswerMatches, SignalAbove, TaskKindIs
 from polopt.lab.problems import digits
 from polopt.part_diff import diff
-from polopt.rewards import AnswerMatches, OutcomeReward, SignalAbove, SumOfRewards, TaskKindIs, ThinkOrNot
+from polopt.rewards import OutcomeReward, SumOfRewards, ThinkOrNot
 from polopt.sampling import MaskThinkDecision
 from polopt.sampling.parts import RolloutRequest
 

@@ -12,9 +12,10 @@ import torch
 from sentences import batch_of, same, slope
 
 import polopt as po
-from polopt.credit import RelativeAdvantage, StandardisedReturns, WholeBatch
+from polopt.credit import RelativeAdvantage, StandardisedReturns
 from polopt.credit.revalued import standardised
 from polopt.experience import Experience
+from polopt.features.groupings import WholeBatch
 from polopt.fields import ExperienceError
 from polopt.lab.problems import digits
 from polopt.rewards import (
@@ -157,7 +158,7 @@ def test_lengths_in_every_unit() -> None:
     ):
         found = LengthWindow(low=2, high=4, steepness=0.5, unit=unit, block=name)(text).tolist()  # type: ignore[arg-type]
         assert found == pytest.approx([window(n) for n in counts], rel=1e-5)
-    brief = Brevity(scale=5.0, unit="characters", block="t")(text).tolist()
+    brief = Brevity(scale=5.0, of="characters", block="t")(text).tolist()
     assert brief == pytest.approx([math.exp(-13 / 5), 1.0], rel=1e-5)
 
 
@@ -300,7 +301,7 @@ def test_sum_still_takes_rewards_by_decision_and_a_gate_does_too() -> None:
     summed = SumOfRewards(terms=[OutcomeReward(), KLPenalty(coefficient=1.0)], weights=[2.0, 1.0])
     assert summed(batch).tolist() == [[1.0, 1.0, 3.0]] * 2
     gated = ConditionalReward(
-        reward=summed, when=PositiveReward(reward=Brevity(scale=1e-3, unit="characters")), otherwise=-1.0
+        reward=summed, when=PositiveReward(reward=Brevity(scale=1e-3, of="characters")), otherwise=-1.0
     )(batch)
     assert gated.tolist() == [[-1.0] * 3, [1.0, 1.0, 3.0]]
 
