@@ -8,7 +8,7 @@ import importlib.util
 import inspect
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ ROOMS = (
     "teachers",
     "guards",
     "backends",
+    "methods",
 )
 
 
@@ -35,10 +36,12 @@ class NameNotFound(UserError, ValueError):
 
 
 def name_of(cls: type) -> str:
-    """Returns `credit.RelativeAdvantage` for polopt's own parts; `package.module:Class` for all others."""
-    room, _, _ = cls.__module__.removeprefix("polopt.").partition(".")
+    """Returns `credit.RelativeAdvantage` for polopt's own parts, `methods.bnpo.BetaScale` for those that one method
+    alone has, and `package.module:Class` for all others."""
+    place = cls.__module__.removeprefix("polopt.")
+    room, _, _ = place.partition(".")
     if cls.__module__.startswith("polopt.") and room in ROOMS:
-        return f"{room}.{cls.__qualname__}"
+        return f"{place if room == 'methods' else room}.{cls.__qualname__}"
     if cls.__module__ == "polopt.algorithm":
         return cls.__qualname__
     module = sys.modules[cls.__module__]
@@ -48,8 +51,8 @@ def name_of(cls: type) -> str:
 def locate(name: str) -> Callable[..., Any]:
     """Loads the class or function of a name.
 
-    `credit.RelativeAdvantage` is polopt's; `package.module:Thing` is imported; `path/to/file.py:Thing` is loaded
-    from that file. Importing and loading execute the module's code.
+    `credit.RelativeAdvantage` and `methods.bnpo.BetaScale` are polopt's; `package.module:Thing` is imported;
+    `path/to/file.py:Thing` is loaded from that file. Importing and loading execute the module's code.
 
     Raises:
         NameNotFound: there is none (the nearest name is given), or the file or module raises when it is loaded.
@@ -68,10 +71,31 @@ def locate(name: str) -> Callable[..., Any]:
     room, _, attribute = name.partition(".")
     if room not in ROOMS:
         raise NameNotFound(f"{name!r:.100} is not a part's name: expected room.Class{nearest(room, ROOMS)}")
+    if room == "methods":
+        method, _, attribute = attribute.partition(".")
+        return getattr(_with_part(f"methods.{method}", attribute, parts_of(method)), attribute)
     module = importlib.import_module(f"polopt.{room}")
-    if attribute not in module.__all__:
-        raise NameNotFound(f"polopt.{room} has no part {attribute!r:.60}{nearest(attribute, module.__all__)}")
-    return getattr(module, attribute)
+    return getattr(_with_part(room, attribute, module.__all__), attribute)
+
+
+def _with_part(place: str, attribute: str, known: Sequence[str]) -> Any:
+    """Returns the module `polopt.<place>`. Raises NameNotFound if the part is not one of the known ones."""
+    if attribute not in known:
+        raise NameNotFound(f"polopt.{place} has no part {attribute!r:.60}{nearest(attribute, known)}")
+    return importlib.import_module(f"polopt.{place}")
+
+
+def parts_of(method: str) -> list[str]:
+    """Returns the names of the parts that a method's file defines, as `BetaScale` of `bnpo`.
+
+    Raises:
+        NameNotFound: there is no file of the method.
+    """
+    files = [file.stem for file in (Path(__file__).parent / "methods").glob("[a-z]*.py")]
+    if method not in files:
+        raise NameNotFound(f"polopt.methods has no file {method!r:.60}{nearest(method, files)}")
+    module = importlib.import_module(f"polopt.methods.{method}")
+    return [n for n, cls in vars(module).items() if isinstance(cls, type) and cls.__module__ == module.__name__]
 
 
 def written_in(thing: Any, name: str) -> bool:
