@@ -117,7 +117,7 @@ SUITES: dict[str, Suite] = {
                 "name": "mpo-meta",
                 "group": 8,
                 "items": [{"part": "rewards.Item", "name": "outcome"}, {"part": "rewards.Item", "name": "characters"}],
-                "meta": {"part": "rewards.AuditedRubric", "truth": "extras.signal_true"},
+                "meta": {"part": "methods.mpo_meta.AuditedRubric", "truth": "extras.signal_true"},
             },
             {"name": "rlcm-scaling", "form": 0.0, "lengths": [0, 2, 12, 18]},
             {"name": "policy-cliff"},

@@ -5,21 +5,17 @@ from __future__ import annotations
 from batches import outcome_batch
 from battery import PartRow
 
-from polopt.credit import (
-    AcrossGroups,
-    BetaScale,
-    HalfGroupAdvantage,
-    MultiAdvantage,
-    NormalScores,
-    RelativeAdvantage,
-    WeightedAdvantage,
-    WeightedSum,
-)
+from polopt.credit import RelativeAdvantage, WeightedAdvantage, WeightedSum
 from polopt.features.groupings import SameKind, SamePrompt
 from polopt.features.masks import TaskKindIs
 from polopt.features.rows import AnswerEntropy, DecisionCount, Logistic, MeanEntropy, SuccessRate
-from polopt.objectives import Clip, EntropyBand, PerAdvantageSurrogate, SequenceMean, Surrogate
-from polopt.rewards import ConditionalReward, LengthEnvelope
+from polopt.methods.bnpo import BetaScale
+from polopt.methods.canon import HalfGroupAdvantage
+from polopt.methods.copo import AcrossGroups, MultiAdvantage, PerAdvantageSurrogate
+from polopt.methods.g2rpo import EntropyBand, NormalScores
+from polopt.methods.rlcm_scaling import LengthEnvelope
+from polopt.objectives import Clip, SequenceMean, Surrogate
+from polopt.rewards import ConditionalReward
 from polopt.schedules import Schedule
 
 AGREEMENT = Logistic(of=AnswerEntropy(base=2.718281828), slope=5.0, centre=0.4)

@@ -7,7 +7,6 @@ from battery import PartRow
 from polopt.credit import (
     GAE,
     ConstantAdvantage,
-    DecoupledTargets,
     GreedyReturn,
     GroupMean,
     GroupStd,
@@ -22,6 +21,7 @@ from polopt.credit import (
 from polopt.features.groupings import Strata, WholeBatch
 from polopt.features.masks import IsCorrect, IsDemonstration
 from polopt.features.rows import DecisionCount, MeanEntropy, RowField, TurnCount
+from polopt.methods.t_ppo import DecoupledTargets
 from polopt.objectives import (
     Branch,
     BranchedObjective,

@@ -8,24 +8,23 @@ from batches import taught_batch
 from battery import PartRow
 
 from polopt.features.masks import HasTeacher
+from polopt.methods.bupo import LayerEntropy, LayerRatio
+from polopt.methods.rover import ValueRegression
+from polopt.methods.srpo_routing import TeacherCertainty
 from polopt.objectives import (
     Branch,
     BranchedObjective,
     Clip,
     Distillation,
     ImportanceWeight,
-    LayerEntropy,
-    LayerRatio,
     ObjectiveSchedule,
     OldPolicyRatio,
     Phase,
     SampledDistillation,
     SequenceMean,
     Surrogate,
-    TeacherCertainty,
     TokenRatio,
     Unclipped,
-    ValueRegression,
     WithMetrics,
 )
 

@@ -9,22 +9,22 @@ from battery import PartRow
 from polopt.credit import GAE, RelativeAdvantage
 from polopt.credit import ClippedAdvantage as ClippedCredit
 from polopt.features.masks import IsDemonstration
+from polopt.methods.chord import UncertaintyWeight
+from polopt.methods.otr import OneToken
+from polopt.methods.unified_hpt import ReplacedBySolutions
 from polopt.objectives import (
     Branch,
     BranchedObjective,
     Clip,
     EntropyTarget,
-    OneToken,
     PolicyGradient,
     ProbabilityWeight,
     SaturatedRatio,
     SequenceMean,
     SequenceSum,
     Surrogate,
-    UncertaintyWeight,
 )
 from polopt.rewards import ClippedReward, OutcomeReward, OverlongPenalty, ScaledReward, SumOfRewards
-from polopt.sampling import ReplacedBySolutions
 
 
 def shown(seed: int = 0, B: int = 9, T: int = 8, clean: bool = False) -> SampleBatch:

@@ -4,20 +4,12 @@ from __future__ import annotations
 
 from battery import PartRow
 
-from polopt.credit import BoundedAdvantage, GroupMean, GroupStd, RelativeAdvantage
+from polopt.credit import GroupMean, GroupStd, RelativeAdvantage
 from polopt.features.groupings import WholeBatch
-from polopt.objectives import (
-    ClipCov,
-    EntropyAdvantage,
-    EntropyClip,
-    EntropyLevel,
-    KLCov,
-    SequenceMean,
-    STEERWeight,
-    Surrogate,
-    TokenRatio,
-    Unclipped,
-)
+from polopt.methods.clip_cov_kl_cov import ClipCov, KLCov
+from polopt.methods.hapo import BoundedAdvantage, EntropyAdvantage, EntropyClip, EntropyLevel
+from polopt.methods.steer import STEERWeight
+from polopt.objectives import SequenceMean, Surrogate, TokenRatio, Unclipped
 
 BY_TOKEN = RelativeAdvantage(baseline=GroupMean(unit="token"), scale=GroupStd(unit="token", correction=0))
 

@@ -8,22 +8,10 @@ from battery import PartRow
 
 from polopt.features.masks import AnswerMatches, IsCorrect, LongerThan, SignalAbove, SolvedGroups, TaskKindIs, TopGroups
 from polopt.features.rows import RowField, TurnCount
-from polopt.rewards import (
-    BackwardCorrected,
-    ConditionalReward,
-    FixedRates,
-    FlawedPositive,
-    ForwardCorrected,
-    KLPenalty,
-    LinearLength,
-    NotedRates,
-    OutcomeReward,
-    RejudgedRates,
-    RelativeLength,
-    SumOfRewards,
-    ThinkOrNot,
-)
-from polopt.sampling import MaskThinkDecision
+from polopt.methods.adacot import MaskThinkDecision, ThinkOrNot
+from polopt.methods.fapo import FlawedPositive
+from polopt.methods.noisy_verifier import BackwardCorrected, FixedRates, ForwardCorrected, NotedRates, RejudgedRates
+from polopt.rewards import ConditionalReward, KLPenalty, LinearLength, OutcomeReward, RelativeLength, SumOfRewards
 
 
 def signal_batch(seed: int = 0, clean: bool = False) -> SampleBatch:

@@ -9,18 +9,8 @@ from battery import PartRow
 from chat_server import ChatServer
 
 from polopt.backends import Chat
-from polopt.rewards import (
-    AuditedRubric,
-    FieldReward,
-    HTTPGrader,
-    HTTPJudge,
-    HTTPMeta,
-    Item,
-    JudgedReward,
-    LearnedJudge,
-    ProgramGrader,
-    RubricReward,
-)
+from polopt.methods.mpo_meta import AuditedRubric, ProgramGrader
+from polopt.rewards import FieldReward, HTTPGrader, HTTPJudge, HTTPMeta, Item, JudgedReward, LearnedJudge, RubricReward
 from polopt.worlds import Task
 
 

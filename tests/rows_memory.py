@@ -8,13 +8,14 @@ import torch
 from batches import SampleBatch, poisoned, random_batch
 from battery import PartRow
 
-from polopt.credit import GAE, SegmentAdvantage
+from polopt.credit import GAE
 from polopt.features.masks import FieldMask, Finished
+from polopt.methods.remix import CentredClip
+from polopt.methods.spo import SegmentAdvantage
 from polopt.objectives import (
     AuxiliaryLoss,
     Branch,
     BranchedObjective,
-    CentredClip,
     EntropyBonus,
     ReferenceKL,
     SequenceMean,

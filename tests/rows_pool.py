@@ -9,7 +9,8 @@ from batches import SampleBatch, random_batch
 from battery import PartRow
 
 from polopt.experience import Experience
-from polopt.sampling import SelectByField, ShortestCorrect
+from polopt.methods.econprover import ShortestCorrect
+from polopt.methods.rorecomp import SelectByField
 
 
 def marked_batch(seed: int = 0, clean: bool = False) -> SampleBatch:

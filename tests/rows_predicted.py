@@ -6,8 +6,9 @@ import torch
 from batches import SampleBatch, random_batch
 from battery import PartRow
 
-from polopt.credit import RelativeAdvantage, ShrunkMean
+from polopt.credit import RelativeAdvantage
 from polopt.features.rows import RowField
+from polopt.methods.v0_5 import ShrunkMean
 
 
 def predicted_batch(seed: int = 0, clean: bool = False) -> SampleBatch:

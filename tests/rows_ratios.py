@@ -5,25 +5,22 @@ from __future__ import annotations
 from batches import gaussian_batch
 from battery import PartRow
 
+from polopt.methods.bapo_clip import BalancedClip
+from polopt.methods.dhpo import HybridClip, NormalisedEntropy
+from polopt.methods.grpo_guard import GRPOGuardRatio, InverseTimeStep
+from polopt.methods.nft import NFTTerm
+from polopt.methods.rec import BalancedGroups, RatioGate
 from polopt.objectives import (
-    BalancedClip,
     ExponentialAdvantageWeight,
     ForwardKL,
-    GRPOGuardRatio,
-    HybridClip,
     ImportanceWeight,
-    InverseTimeStep,
-    NFTTerm,
-    NormalisedEntropy,
     PolicyGradient,
-    RatioGate,
     SamplerKL,
     SequenceMean,
     SequenceRatio,
     Surrogate,
     Unclipped,
 )
-from polopt.sampling import BalancedGroups
 
 OBJECTIVES = {
     # The search goes in steps: small differences of the policy leave its bounds where they are.

@@ -7,20 +7,15 @@ from typing import Any
 from battery import PartRow
 
 import polopt as po
-from polopt.credit import (
-    GAE,
-    CentredAdvantage,
-    GroupMean,
-    ModulatedAdvantage,
-    RelativeAdvantage,
-    RelativeSurprisal,
-    SemanticEntropy,
-    TurnCertainty,
-    UncertaintyDecay,
-)
+from polopt.credit import GAE, GroupMean, ModulatedAdvantage, RelativeAdvantage
 from polopt.features.groupings import Strata
 from polopt.features.rows import Confidence, MeanEntropy
-from polopt.sampling import HighestVariance, RankedRows, ResampledRows, TopDecisions
+from polopt.methods.d3s import HighestVariance, TopDecisions
+from polopt.methods.empg import CentredAdvantage, TurnCertainty
+from polopt.methods.pf_ppo import RankedRows
+from polopt.methods.progrpo import RelativeSurprisal
+from polopt.methods.seed_grpo import SemanticEntropy, UncertaintyDecay
+from polopt.sampling import ResampledRows
 from polopt.schedules import Schedule
 
 

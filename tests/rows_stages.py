@@ -9,44 +9,28 @@ import torch
 from batches import SampleBatch, poisoned, random_batch
 from battery import PartRow
 
-from polopt.credit import (
-    GAE,
-    GroupMean,
-    GroupStd,
-    ParaphraseConsistency,
-    RelativeAdvantage,
-    ReturnsPlusMeasures,
-    StandardisedReturns,
-    TermEntropy,
-    TurnAdvantage,
-    WhitenedAdvantage,
-)
+from polopt.credit import GAE, GroupMean, GroupStd, RelativeAdvantage, WhitenedAdvantage
 from polopt.features.groupings import SameKind, SameMeaning, SamePrompt, WholeBatch
 from polopt.features.rows import DecisionCount, MeanEntropy
+from polopt.methods.etcon import EtConCleanness, EtConConsistency, EtConCorrectness, EtConForm
+from polopt.methods.gtalign import CELLS, DistinctPayoffs, LegiblePayoffs, StandardisedReturns
+from polopt.methods.infocons import ParaphraseConsistency, ReturnsPlusMeasures, TermEntropy
+from polopt.methods.rlsqm import LinearTokenReward, UnitTest
+from polopt.methods.score import TurnAdvantage, TurnRewards
 from polopt.rewards import (
     Blocks,
     Brevity,
     ConditionalReward,
-    DistinctPayoffs,
-    EtConCleanness,
-    EtConConsistency,
-    EtConCorrectness,
-    EtConForm,
     GeometricMean,
     HasBlock,
     KLPenalty,
     LeadingBlocks,
-    LegiblePayoffs,
     LengthWindow,
-    LinearTokenReward,
     MinimumReward,
     OutcomeReward,
     OverlongPenalty,
     PositiveReward,
-    TurnRewards,
-    UnitTest,
 )
-from polopt.rewards.payoffs import CELLS
 from polopt.worlds import Task
 
 TABLE = json.dumps({cell: {"user": float(i), "LLM": 2.0} for i, cell in enumerate(CELLS)})

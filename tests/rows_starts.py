@@ -9,19 +9,19 @@ from batches import SampleBatch, poisoned, random_batch
 from battery import PartRow
 from rows_demonstrations import shown
 
-from polopt.credit import AnchoredDemonstrations, GroupMean, GroupStd, IncludeDemonstrations, RelativeAdvantage
+from polopt.credit import GroupMean, GroupStd, RelativeAdvantage
 from polopt.features.groupings import SameTask
-from polopt.objectives import (
-    Clip,
-    MixtureRatio,
+from polopt.methods.rex_rag import MixtureRatio
+from polopt.methods.tempsamp_r1 import (
+    AnchoredDemonstrations,
+    BentReward,
+    DiscountedDemonstrations,
+    IncludeDemonstrations,
     RatioExceptDemonstrations,
-    SequenceMean,
-    Surrogate,
-    TokenRatio,
-    Unclipped,
 )
+from polopt.objectives import Clip, SequenceMean, Surrogate, TokenRatio, Unclipped
 from polopt.ops import NOTHING
-from polopt.rewards import BentReward, DiscountedDemonstrations, OutcomeReward
+from polopt.rewards import OutcomeReward
 
 
 def probed(seed: int = 0, B: int = 9, T: int = 8, clean: bool = False) -> SampleBatch:

@@ -8,17 +8,12 @@ import torch
 from batches import SampleBatch, poisoned, random_batch
 from battery import PartRow
 
-from polopt.credit import LearnedDiscount
-from polopt.objectives import AuxiliaryLoss, DrawMeanRatio, SoftTargets, Surrogate
-from polopt.rewards import (
-    AlignedReward,
-    AnswerRatio,
-    Departure,
-    Discriminator,
-    OutcomeReward,
-    SumOfRewards,
-    SurprisalPenalty,
-)
+from polopt.methods.barfi import AlignedReward, LearnedDiscount
+from polopt.methods.chi2_occupancy import AnswerRatio, Departure
+from polopt.methods.cot2 import DrawMeanRatio, SoftTargets
+from polopt.methods.policy_cliff import SurprisalPenalty
+from polopt.objectives import AuxiliaryLoss, Surrogate
+from polopt.rewards import Discriminator, OutcomeReward, SumOfRewards
 
 
 def beside_batch(seed: int = 0, clean: bool = False) -> SampleBatch:

@@ -10,7 +10,6 @@ import pytest
 from battery import PartRow
 
 import polopt as po
-from polopt.part import Part
 
 # A file tests/rows_*.py holds dicts by these names; a part joins by one row in one of them. BATCHES: slug -> what makes
 # a batch for a method that a random one does not suit.
@@ -85,11 +84,7 @@ LOOPS = (
 def test_every_part_has_a_row():
     """A part that a room exports and that does something must stand in a table."""
     seen = {type(p) for rows, _ in KINDS for row in rows.values() for p in row.part.parts()}
-    for room in (po.credit, po.guards, po.metrics, po.objectives, po.rewards, po.sampling):
-        for name in room.__all__:
-            part = getattr(room, name)
-            if not isinstance(part, type) or not issubclass(part, Part) or part.__subclasses__():
-                continue
-            # A loop's part, or part of one: see test_sampling.
-            calls_a_loop = issubclass(part, LOOPS)
-            assert calls_a_loop or part in seen, f"{name} has no row in the battery"
+    for part in battery.public_parts(po.credit, po.guards, po.metrics, po.objectives, po.rewards, po.sampling):
+        # A loop's part, or part of one: see test_sampling.
+        calls_a_loop = issubclass(part, LOOPS)
+        assert part.__subclasses__() or calls_a_loop or part in seen, f"{part.__name__} has no row in the battery"

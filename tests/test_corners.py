@@ -9,7 +9,8 @@ import torch
 
 import polopt as po
 from polopt.methods.chord import fading
-from polopt.rewards import KLPenalty, LengthEnvelope, OutcomeReward, OverlongPenalty, SumOfRewards
+from polopt.methods.rlcm_scaling import LengthEnvelope
+from polopt.rewards import KLPenalty, OutcomeReward, OverlongPenalty, SumOfRewards
 
 DOUBLE = torch.float64
 

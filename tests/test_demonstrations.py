@@ -18,6 +18,8 @@ from polopt.features.masks import IsDemonstration
 from polopt.fields import ExperienceError
 from polopt.lab import TabularPolicy, TokenTree, TreeSource, expectation
 from polopt.lab.problems import digits
+from polopt.methods.spo import SegmentRollouts
+from polopt.methods.unified_hpt import ReplacedBySolutions
 from polopt.objectives import (
     Branch,
     BranchedObjective,
@@ -34,10 +36,8 @@ from polopt.sampling import (
     EntropyTemperature,
     MixedGroups,
     RawTexts,
-    ReplacedBySolutions,
     Replay,
     Rollouts,
-    SegmentRollouts,
     TopK,
     WithDemonstrations,
     WithSolutions,

@@ -13,7 +13,8 @@ from batches import SampleBatch, gaussian_batch, random_batch
 
 import polopt as po
 from polopt.lab import ChainSource, GaussianChain, learning
-from polopt.objectives import Clip, GRPOGuardRatio, InverseTimeStep, Surrogate, TokenMean, TokenRatio
+from polopt.methods.grpo_guard import GRPOGuardRatio, InverseTimeStep
+from polopt.objectives import Clip, Surrogate, TokenMean, TokenRatio
 from polopt.sampling.parts import RolloutRequest
 
 SEEDS = pytest.mark.parametrize("seed", range(4))

@@ -12,19 +12,11 @@ import torch
 from batches import random_batch
 
 import polopt as po
-from polopt.credit import (
-    GAE,
-    CentredAdvantage,
-    ConstantAdvantage,
-    ModulatedAdvantage,
-    RelativeAdvantage,
-    RelativeSurprisal,
-    SemanticEntropy,
-    TurnCertainty,
-    UncertaintyDecay,
-)
-from polopt.credit.confidence import canonical
+from polopt.credit import GAE, ConstantAdvantage, ModulatedAdvantage, RelativeAdvantage
 from polopt.features.rows import Confidence, DecisionCount
+from polopt.methods.empg import CentredAdvantage, TurnCertainty
+from polopt.methods.progrpo import RelativeSurprisal
+from polopt.methods.seed_grpo import SemanticEntropy, UncertaintyDecay, canonical
 
 SEEDS = range(6)
 

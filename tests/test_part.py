@@ -9,6 +9,7 @@ import sys
 
 import pytest
 import torch
+from battery import public_parts
 from test_battery import KINDS
 
 import polopt as po
@@ -23,20 +24,20 @@ from polopt.credit import (
     WhitenedAdvantage,
 )
 from polopt.features.groupings import SamePrompt
+from polopt.methods.bupo import LayerRatio
+from polopt.methods.rover import ValueRegression
+from polopt.methods.srpo_routing import TeacherCertainty
 from polopt.objectives import (
     Clip,
     Distillation,
     EntropyBonus,
-    LayerRatio,
     ObjectiveSchedule,
     Phase,
     ReferenceKL,
     SequenceMean,
     Surrogate,
-    TeacherCertainty,
     TokenMean,
     TokenRatio,
-    ValueRegression,
 )
 from polopt.part import Part, build, default_of, settings_of
 from polopt.part_diff import diff
@@ -45,18 +46,13 @@ from polopt.rewards import OutcomeReward, OverlongPenalty, SumOfRewards
 from polopt.sampling import MixedGroups, Rollouts, TopK
 from polopt.teachers import Feedback, First, SelfTeacher, Sibling
 
-ROOMS = (po.credit, po.objectives, po.rewards, po.sampling, po.teachers)
+ROOMS = (po.credit, po.features, po.objectives, po.rewards, po.sampling, po.teachers)
 EXAMPLES = {type(part): part for rows, _ in KINDS for row in rows.values() for part in row.part.parts()}
 EXAMPLES |= {type(part): part for slug in po.slugs("algorithm") for part in po.method(slug).parts()}
 EXAMPLES[First] = First(hints=[Sibling(), Feedback()])
 EXAMPLES[po.backends.FolderPool] = po.backends.FolderPool(path="pool")
 EXAMPLES[po.sampling.ConsecutiveTasks] = po.sampling.ConsecutiveTasks(each=2)
-EXPORTED = [
-    getattr(room, name)
-    for room in ROOMS
-    for name in room.__all__
-    if isinstance(getattr(room, name), type) and issubclass(getattr(room, name), Part)
-]
+EXPORTED = public_parts(*ROOMS)
 
 
 class TestSettings:
@@ -263,9 +259,27 @@ class TestNames:
             build({"part": name})
 
     def test_a_part_outside_the_rooms_keeps_its_module(self):
-        """A part in a method file must be found again, as must anybody's."""
-        cls = type("Own", (Part,), {"__module__": "polopt.methods.grpo", "forward": lambda self: 0})
-        assert name_of(cls) == "polopt.methods.grpo:Own"
+        cls = type("Own", (Part,), {"__module__": "polopt.lab.source", "forward": lambda self: 0})
+        assert name_of(cls) == "polopt.lab.source:Own"
+
+    def test_a_part_beside_a_method_is_named_by_it(self):
+        assert name_of(po.methods.bnpo.BetaScale) == "methods.bnpo.BetaScale"
+        assert locate("methods.bnpo.BetaScale") is po.methods.bnpo.BetaScale
+        made = build({"part": "methods.bnpo.BetaScale", "low": -1.0})
+        assert diff(made, po.methods.bnpo.BetaScale(low=-1.0)) == []
+
+    @pytest.mark.parametrize(
+        ("name", "sentence"),
+        [
+            ("methods.bnpo.BetaScal", "polopt.methods.bnpo has no part 'BetaScal'; did you mean 'BetaScale'?"),
+            ("methods.bnpo.Clip", "polopt.methods.bnpo has no part 'Clip'"),
+            ("methods.bnpoo.BetaScale", "polopt.methods has no file 'bnpoo'; did you mean 'bnpo'?"),
+            ("methods.BetaScale", "polopt.methods has no file 'BetaScale'"),
+        ],
+    )
+    def test_a_misspelled_part_beside_a_method(self, name, sentence):
+        with pytest.raises(NameNotFound, match=re.escape(sentence)):
+            locate(name)
 
 
 USERS_PART = """

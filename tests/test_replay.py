@@ -15,7 +15,8 @@ import polopt as po
 from polopt.fields import SHAPES
 from polopt.lab import TabularPolicy, TreeSource, training
 from polopt.lab.problems import digits
-from polopt.objectives import CentredClip, Clip, ReferenceKL, SequenceRatio, Surrogate, TokenRatio
+from polopt.methods.remix import CentredClip
+from polopt.objectives import Clip, ReferenceKL, SequenceRatio, Surrogate, TokenRatio
 from polopt.sampling import EntropyTemperature, MixedGroups, Replay, Rollouts
 from polopt.sampling.batch_buffer import BatchBuffer, packed, unpacked
 from polopt.schedules import Schedule

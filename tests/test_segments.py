@@ -9,9 +9,11 @@ from sentences import same, slope
 from test_lab import stop_tree
 
 import polopt as po
-from polopt.credit import GroupStd, RelativeAdvantage, SegmentAdvantage
+from polopt.credit import GroupStd, RelativeAdvantage
 from polopt.lab import TabularPolicy, TokenTree, TreeSource
-from polopt.sampling import NonZeroAdvantage, Rollouts, SegmentRollouts, TreeRollouts, UncertainTokens
+from polopt.methods.spo import SegmentAdvantage, SegmentRollouts
+from polopt.methods.spo_tree import TreeRollouts
+from polopt.sampling import NonZeroAdvantage, Rollouts, UncertainTokens
 
 
 class Counting(TreeSource):
@@ -238,6 +240,6 @@ def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(ValueError, match=r"need factors >= 1, one a level, and window >= 1, found \[\] and 600"):
         TreeRollouts(factors=())
     e = random_batch(0).experience
-    with pytest.raises(po.ExperienceError, match=r"credit.SegmentAdvantage needs experience.extras\['cut'\]"):
+    with pytest.raises(po.ExperienceError, match=r"methods.spo.SegmentAdvantage needs experience.extras\['cut'\]"):
         SegmentAdvantage()(e)
     assert RelativeAdvantage()(e) is not None

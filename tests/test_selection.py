@@ -12,8 +12,10 @@ import torch
 from batches import random_batch
 
 import polopt as po
+from polopt.methods.d3s import HighestVariance, TopDecisions, most_varied
+from polopt.methods.pf_ppo import RankedRows
 from polopt.metrics import most_reliable, r_squared
-from polopt.sampling import HighestVariance, RankedRows, ResampledRows, TopDecisions, most_varied
+from polopt.sampling import ResampledRows
 from polopt.schedules import Schedule
 
 NAN = float("nan")

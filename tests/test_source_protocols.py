@@ -111,10 +111,10 @@ def test_a_source_takes_what_its_protocols_declare(source: type, capabilities: s
 WANTING = {
     "continuations": po.sampling.PartialRollouts(),
     "demonstrations": po.sampling.Demonstrations(),
-    "encoding": po.sampling.RetryRollouts(texts=["1"]),
+    "encoding": po.methods.rex_rag.RetryRollouts(texts=["1"]),
     "fragments": po.sampling.Fragments(),
-    "gradient_norms": po.sampling.Rollouts(budget=po.sampling.GradientVarianceAllocator()),
-    "imported_answers": po.sampling.Swarm(),
+    "gradient_norms": po.sampling.Rollouts(budget=po.methods.gvm.GradientVarianceAllocator()),
+    "imported_answers": po.methods.sapo_swarm.Swarm(),
     "pairs": po.sampling.PreferencePairs(),
     "prompts": po.sampling.Rollouts(choice=po.sampling.TopPredicted()),
     "restored_rows": po.sampling.Rollouts(mix=[po.sampling.SuccessReplay()]),

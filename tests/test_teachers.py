@@ -16,11 +16,13 @@ from polopt.evaluation import Evaluation
 from polopt.experience import Experience
 from polopt.features.masks import HasTeacher
 from polopt.lab import HintedPolicy, TabularPolicy, TokenTree, TreeSource, TreeTeacher
+from polopt.methods.bupo import LayerRatio
+from polopt.methods.rover import ValueRegression
+from polopt.methods.srpo_routing import TeacherCertainty
 from polopt.objectives import (
     Branch,
     BranchedObjective,
     Distillation,
-    LayerRatio,
     ObjectiveSchedule,
     OldPolicyRatio,
     Phase,
@@ -28,10 +30,8 @@ from polopt.objectives import (
     SampledDistillation,
     SequenceMean,
     Surrogate,
-    TeacherCertainty,
     TokenMean,
     TokenRatio,
-    ValueRegression,
 )
 from polopt.policies.average import Average
 from polopt.sampling.parts import RolloutRequest

@@ -14,20 +14,20 @@ from polopt.checks.sample_batches import random_batch
 from polopt.config import ConfigError
 from polopt.credit import (
     GAE,
-    BoundedAdvantage,
-    CentredAdvantage,
     ClippedAdvantage,
     Credit,
-    DecoupledTargets,
     GroupMean,
     ModulatedAdvantage,
-    MultiAdvantage,
     RelativeAdvantage,
-    StandardisedReturns,
     WeightedAdvantage,
     WeightedSum,
     WhitenedAdvantage,
 )
+from polopt.methods.copo import MultiAdvantage
+from polopt.methods.empg import CentredAdvantage
+from polopt.methods.gtalign import StandardisedReturns
+from polopt.methods.hapo import BoundedAdvantage
+from polopt.methods.t_ppo import DecoupledTargets
 from polopt.objectives import Surrogate, ValueLoss
 from polopt.training.launch import open_domain
 from polopt.training.process_group import ProcessGroup

@@ -9,10 +9,11 @@ from sentences import same
 from test_lab import stop_tree
 
 import polopt as po
-from polopt.credit import GAE, DecoupledTargets
+from polopt.credit import GAE
 from polopt.features.masks import FieldMask, Finished
 from polopt.lab import TabularPolicy, TokenTree, TreeSource
 from polopt.lab.problems import corridor
+from polopt.methods.t_ppo import DecoupledTargets
 from polopt.objectives import AuxiliaryLoss, Surrogate, ValueLoss
 from polopt.sampling import PartialRollouts, Rollouts
 

@@ -14,7 +14,8 @@ import polopt as po
 from polopt.fields import ExperienceError
 from polopt.lab import TreeSource
 from polopt.lab.problems import digits
-from polopt.sampling import BalancedGroups, MixedGroups, Replay, Rollouts, TopK
+from polopt.methods.rec import BalancedGroups
+from polopt.sampling import MixedGroups, Replay, Rollouts, TopK
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "your-loop.md").read_text()

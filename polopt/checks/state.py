@@ -9,7 +9,19 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from polopt import algorithm, backends, credit, features, guards, methods, metrics, objectives, rewards, sampling, schedules
+from polopt import (
+    algorithm,
+    backends,
+    credit,
+    features,
+    guards,
+    methods,
+    metrics,
+    objectives,
+    rewards,
+    sampling,
+    schedules,
+)
 from polopt.checks.calls import judge
 from polopt.checks.cases import PartRow
 from polopt.checks.violation import Failure

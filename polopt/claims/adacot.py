@@ -6,8 +6,7 @@ from polopt.claims.problems.thinking import ThinkingPolicy, frontier, questions,
 from polopt.credit import GroupMean, RelativeAdvantage
 from polopt.features.masks import AnswerMatches, TaskKindIs
 from polopt.method import Finding, claim
-from polopt.methods.adacot import adacot
-from polopt.sampling import MaskThinkDecision
+from polopt.methods.adacot import MaskThinkDecision, adacot
 
 # On the lab's questions: no critic; the first token, 0 or 1, tells whether an answer was thought about.
 BARE = {"credit": RelativeAdvantage(baseline=GroupMean(), scale=None), "objective.regularise": [], "sampling.group": 8}

@@ -5,9 +5,8 @@ import torch
 from polopt.lab import TabularPolicy, TokenTree, expectation, train
 from polopt.lab.problems import lengths
 from polopt.method import Finding, claim
-from polopt.methods.bapo_clip import bapo_clip
-from polopt.objectives import BalancedClip, Clip, PolicyGradient, SurrogateTerm
-from polopt.objectives.balanced import Share, right_pull, wrong_pull
+from polopt.methods.bapo_clip import BalancedClip, Share, bapo_clip, right_pull, wrong_pull
+from polopt.objectives import Clip, PolicyGradient, SurrogateTerm
 
 
 @claim("On policy it is REINFORCE, whatever the search finds.", baseline="a policy away, where they part")

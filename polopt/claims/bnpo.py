@@ -5,11 +5,10 @@ import math
 import torch
 from torch import Tensor
 
-from polopt.credit import BetaScale
 from polopt.experience import Experience
 from polopt.lab import TabularPolicy, TokenTree, bias_variance
 from polopt.method import Finding, claim
-from polopt.methods.bnpo import bnpo
+from polopt.methods.bnpo import BetaScale, bnpo
 
 
 @claim(

@@ -2,10 +2,11 @@
 
 import torch
 
-from polopt.credit import GroupMean, HalfGroupAdvantage, RelativeAdvantage
+from polopt.credit import GroupMean, RelativeAdvantage
 from polopt.experience import Experience
 from polopt.features.rows import RowField
 from polopt.method import Finding, claim
+from polopt.methods.canon import HalfGroupAdvantage
 
 
 @claim("mu = 1/2 is Dr. GRPO on even groups, and is not on odd ones.", baseline="R minus the group's mean")

@@ -7,8 +7,7 @@ import torch
 from polopt.algorithm import Algorithm
 from polopt.lab.selection import learn, step_norm, two_keys
 from polopt.method import Finding, claim
-from polopt.methods.d3s import d3s
-from polopt.sampling import HighestVariance, TopDecisions, most_varied
+from polopt.methods.d3s import HighestVariance, TopDecisions, d3s, most_varied
 
 
 @claim("Scanning the extremes finds the subset of largest variance.", baseline="all subsets of 10 numbers")

@@ -10,10 +10,9 @@ from polopt.lab import TabularPolicy, TokenTree, expectation, train
 from polopt.lab.claims import term_variance
 from polopt.lab.problems import lengths
 from polopt.method import Finding, claim
-from polopt.methods.dhpo import dhpo
+from polopt.methods.dhpo import HybridClip, dhpo
 from polopt.methods.grpo import grpo
 from polopt.methods.gspo import gspo
-from polopt.objectives import HybridClip
 
 
 @claim("With w = 1 it is GRPO, with w = 0 GSPO, and on policy both for any w.", baseline="off policy: neither")

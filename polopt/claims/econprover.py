@@ -4,9 +4,8 @@ import torch
 
 from polopt.claims.problems.alike import solved_by, switched, ways
 from polopt.method import Finding, claim
-from polopt.methods.econprover import econprover
+from polopt.methods.econprover import TaggedPrompts, econprover
 from polopt.methods.ppo import ppo
-from polopt.sampling import TaggedPrompts
 
 
 @claim(

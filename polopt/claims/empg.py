@@ -5,10 +5,10 @@ import torch
 from polopt import ops
 from polopt.algorithm import Algorithm
 from polopt.claims.problems.corridor import Corridor, walk
-from polopt.credit import ModulatedAdvantage, RelativeAdvantage, TurnCertainty
+from polopt.credit import ModulatedAdvantage, RelativeAdvantage
 from polopt.experience import Experience
 from polopt.method import Finding, claim
-from polopt.methods.empg import empg
+from polopt.methods.empg import TurnCertainty, empg
 from polopt.methods.grpo import grpo
 from polopt.sampling.parts import RolloutRequest
 from polopt.support import Support

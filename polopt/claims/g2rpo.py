@@ -3,13 +3,12 @@
 import torch
 
 from polopt import ops
-from polopt.credit import NormalScores, RelativeAdvantage
+from polopt.credit import RelativeAdvantage
 from polopt.experience import Experience
 from polopt.lab import TabularPolicy, TokenTree, expectation
 from polopt.lab.shapes import windfall_bandit
 from polopt.method import Finding, claim
-from polopt.methods.g2rpo import g2rpo
-from polopt.objectives import EntropyBand
+from polopt.methods.g2rpo import EntropyBand, NormalScores, g2rpo
 from polopt.sampling import Rollouts
 
 

@@ -7,8 +7,8 @@ import torch
 from polopt.algorithm import Algorithm
 from polopt.lab import ChainSource, GaussianChain, learning
 from polopt.method import Finding, claim
-from polopt.methods.grpo_guard import grpo_guard
-from polopt.objectives import Clip, GRPOGuardRatio, Objective, Ratio, Surrogate, TokenMean, TokenRatio, Unclipped
+from polopt.methods.grpo_guard import GRPOGuardRatio, grpo_guard
+from polopt.objectives import Clip, Objective, Ratio, Surrogate, TokenMean, TokenRatio, Unclipped
 
 NOISE = (0.02, 0.05, 0.1, 0.2, 0.5)
 

@@ -6,8 +6,8 @@ import torch
 
 from polopt.lab import TabularPolicy, TokenTree, train
 from polopt.method import Finding, claim
-from polopt.methods.mpo_meta import mpo_meta
-from polopt.rewards import AuditedRubric, Item
+from polopt.methods.mpo_meta import AuditedRubric, mpo_meta
+from polopt.rewards import Item
 
 FEATURES = 9
 

@@ -12,12 +12,11 @@ from polopt.lab import TabularPolicy, TokenTree, expectation, flat_gradient, tra
 from polopt.lab.problems import many_right
 from polopt.method import Finding, claim
 from polopt.methods.dr_grpo import dr_grpo
-from polopt.methods.nft import nft
+from polopt.methods.nft import NFTTerm, nft
 from polopt.objectives import (
     Branch,
     BranchedObjective,
     Clip,
-    NFTTerm,
     Objective,
     SequenceSum,
     Surrogate,

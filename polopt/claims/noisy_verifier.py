@@ -11,8 +11,8 @@ from polopt.experience import Experience
 from polopt.lab import TabularPolicy, TokenTree, train
 from polopt.method import Finding, claim
 from polopt.methods.grpo import grpo
-from polopt.methods.noisy_verifier import noisy_verifier
-from polopt.rewards import BackwardCorrected, FixedRates, NotedRates, OutcomeReward
+from polopt.methods.noisy_verifier import BackwardCorrected, FixedRates, NotedRates, noisy_verifier
+from polopt.rewards import OutcomeReward
 
 ALONE = RelativeAdvantage(baseline=None, scale=None)
 

@@ -4,9 +4,8 @@ from polopt.algorithm import Algorithm
 from polopt.lab import TabularPolicy, TokenTree, train
 from polopt.lab.selection import Trusted, as_rows, rewarded
 from polopt.method import Finding, claim
-from polopt.methods.pf_ppo import pf_ppo
+from polopt.methods.pf_ppo import RankedRows, pf_ppo
 from polopt.metrics import most_reliable
-from polopt.sampling import RankedRows
 
 SELECTIONS = {
     "all": RankedRows(best=8),

@@ -9,9 +9,9 @@ from polopt.lab import TreeSource, flat_gradient
 from polopt.lab.helped import Reading, course, rulebook
 from polopt.method import Finding, claim
 from polopt.methods.grpo import grpo
-from polopt.methods.policyrollout import policyrollout
+from polopt.methods.policyrollout import RulePrompts, policyrollout
 from polopt.objectives import OldPolicyRatio, PolicyGradient, SequenceSum, Surrogate, TokenRatio, Unclipped
-from polopt.sampling import Rollouts, RulePrompts
+from polopt.sampling import Rollouts
 
 
 @claim(

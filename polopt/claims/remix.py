@@ -10,8 +10,8 @@ from polopt.lab.claims import samples_to
 from polopt.lab.problems import contexts, digits
 from polopt.method import Finding, claim
 from polopt.methods.grpo import grpo
-from polopt.methods.remix import remix
-from polopt.objectives import CentredClip, Clip, Surrogate
+from polopt.methods.remix import CentredClip, remix
+from polopt.objectives import Clip, Surrogate
 
 
 @claim("Before its first update no replayed decision is clipped, of any age.", baseline="a clip around 1")

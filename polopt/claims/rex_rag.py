@@ -8,8 +8,7 @@ from polopt.lab import TabularPolicy, TokenTree, TreeSource
 from polopt.lab.helped import course, dead_end, pooled
 from polopt.method import Finding, claim
 from polopt.methods.grpo import grpo
-from polopt.methods.rex_rag import rex_rag
-from polopt.objectives import MixtureRatio
+from polopt.methods.rex_rag import MixtureRatio, rex_rag
 
 
 @claim(

@@ -10,8 +10,7 @@ from polopt.claims.problems.turns import TwoTurns, copier
 from polopt.experience import Experience
 from polopt.lab import TabularPolicy, expectation, flat_gradient, train
 from polopt.method import Finding, claim
-from polopt.methods.score import score
-from polopt.rewards import TurnRewards
+from polopt.methods.score import TurnRewards, score
 
 
 @claim("With alpha 10 a corrected answer is worth 11, a spoilt one -10.", baseline="alpha 0")

@@ -3,11 +3,10 @@
 import torch
 
 from polopt.claims.problems.noisy import accuracy
-from polopt.credit import SemanticEntropy
 from polopt.experience import Experience
 from polopt.method import Finding, claim
 from polopt.methods.dr_grpo import dr_grpo
-from polopt.methods.seed_grpo import seed_grpo
+from polopt.methods.seed_grpo import SemanticEntropy, seed_grpo
 
 
 def entropy(answers: list[str], logp: float = -1.0) -> float:

@@ -2,13 +2,13 @@
 
 import torch
 
-from polopt.credit import RelativeAdvantage, SegmentAdvantage
+from polopt.credit import RelativeAdvantage
 from polopt.experience import Experience
 from polopt.lab import TabularPolicy, TokenTree, TreeSource
 from polopt.lab.claims import effort
 from polopt.method import Finding, claim
 from polopt.methods.grpo import grpo
-from polopt.methods.spo import spo
+from polopt.methods.spo import SegmentAdvantage, spo
 
 
 def _problem(spread: float) -> tuple[TokenTree, TabularPolicy]:

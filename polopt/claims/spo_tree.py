@@ -6,7 +6,8 @@ from polopt.credit import GroupMean, LeaveOneOut, RelativeAdvantage
 from polopt.experience import Experience
 from polopt.lab import TabularPolicy, TokenTree, TreeSource
 from polopt.method import Finding, claim
-from polopt.sampling import Rollouts, TreeRollouts
+from polopt.methods.spo_tree import TreeRollouts
+from polopt.sampling import Rollouts
 
 # Two tokens an edge.
 WINDOW = 2

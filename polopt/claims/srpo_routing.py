@@ -13,8 +13,8 @@ from polopt.lab.problems import one_decisive
 from polopt.method import Finding, claim
 from polopt.methods.grpo import grpo
 from polopt.methods.sdpo import sdpo
-from polopt.methods.srpo_routing import srpo_routing
-from polopt.objectives import Clip, TeacherCertainty, TokenMean
+from polopt.methods.srpo_routing import TeacherCertainty, srpo_routing
+from polopt.objectives import Clip, TokenMean
 from polopt.teachers import TEACHER_FIELDS, SelfTeacher
 
 

@@ -4,8 +4,7 @@ import torch
 
 from polopt.lab.entropies import arms, correlation, entropy_after, entropy_kept, softmaxes
 from polopt.method import Finding, claim
-from polopt.methods.steer import steer
-from polopt.objectives.entropy import entropy_change
+from polopt.methods.steer import entropy_change, steer
 from polopt.ops import entropy_of
 from polopt.policies.vocabulary import entropy_slope
 

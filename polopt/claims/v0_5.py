@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 
 from polopt.algorithm import Algorithm
-from polopt.credit import ShrunkMean
 from polopt.experience import Experience
 from polopt.features.rows import RowField
 from polopt.lab import TabularPolicy, TokenTree, TreeSource
@@ -13,7 +12,7 @@ from polopt.lab.abilities import OraclePredictor
 from polopt.method import Finding, claim
 from polopt.methods.dr_grpo import dr_grpo
 from polopt.methods.rloo import rloo
-from polopt.methods.v0_5 import v0_5
+from polopt.methods.v0_5 import ShrunkMean, v0_5
 
 
 def drawn(error: float, prompts: int = 20_000, k: int = 4) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

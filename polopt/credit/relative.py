@@ -135,24 +135,6 @@ class RelativeAdvantage(Credit):
         return torch.where(experience.mask, advantage[:, None], 0)
 
 
-class BoundedAdvantage(Credit):
-    """`credit`, except `otherwise` in the groups in which some |A| reaches `limit`. within: the grouping."""
-
-    credit: Credit
-    otherwise: Credit
-    limit: float = 5.0
-    within: Grouping = SamePrompt()
-
-    def setup(self) -> None:
-        if self.limit <= 0:
-            raise ValueError(f"credit.BoundedAdvantage: limit must be > 0, found {self.limit}")
-
-    def forward(self, experience: Experience) -> Tensor:
-        advantage = self.credit(experience)
-        most = -ops.group_least(-ops.row_size(advantage, experience.mask), self.within(experience))
-        return torch.where((most < self.limit)[:, None], advantage, self.otherwise(experience))
-
-
 class WeightedAdvantage(Part):
     """One term of a `WeightedSum`: a credit and its weight, a number, a schedule, or a number for each row."""
 
@@ -179,19 +161,3 @@ class WeightedSum(Credit):
     def voices(self, experience: Experience) -> Tensor:
         """Returns each term's weighted advantage, [B, T, K]."""
         return torch.stack([share(experience) for share in self.shares], -1)
-
-
-class MultiAdvantage(WeightedSum):
-    """A `WeightedSum` that also keeps its terms apart, in `extras["voices"]` [B, T, K], for a trust region of each
-    (`objectives.PerAdvantageSurrogate`).
-
-    The clip of a sum of advantages of opposite signs is not the sum of their clips.
-    """
-
-    shares: Sequence[WeightedAdvantage]
-
-    writes = frozenset({"extras.voices"})
-
-    def credited(self, experience: Experience) -> Experience:
-        voices = self.voices(experience)
-        return self._with_target(experience.replace(advantage=voices.sum(-1), extras={"voices": voices}))

@@ -49,24 +49,6 @@ class RewardToGo(Credit):
         return ops.discounted_to_go(rewards, experience.mask, gamma, ended)
 
 
-class LearnedDiscount(Credit):
-    """Reward-to-go as in `RewardToGo`, with a gamma in a buffer that is initialised to `start`. An outer loop updates
-    it through `logit`, of which gamma is the sigmoid, as it updates the reward `rewards.AlignedReward`. Source: BARFI,
-    arXiv:2310.19007."""
-
-    start: float = 0.99
-
-    reads = frozenset({"reward"})
-
-    def setup(self) -> None:
-        if not 0 < self.start < 1:
-            raise ValueError(f"credit.LearnedDiscount: start must be in (0, 1), found {self.start}")
-        self.register_buffer("logit", torch.tensor(self.start, dtype=torch.float64).logit())
-
-    def forward(self, experience: Experience) -> Tensor:
-        return RewardToGo.to_go(experience, self.get_buffer("logit").sigmoid().item())
-
-
 class GAE(Credit):
     """Generalised advantage estimation, arXiv:1506.02438; see `ops.gae`.
 
@@ -131,26 +113,6 @@ class GAE(Credit):
         """Returns the lambda-return A + V."""
         value = torch.where(experience.mask, experience.value.detach(), 0)
         return self(experience) + value
-
-
-class DecoupledTargets(Credit):
-    """The advantage of one credit with the critic's targets of another, such as GAE with two values of lambda.
-
-    credit: computes the advantage. target: computes `value_target`. Source: decoupled GAE in VC-PPO, arXiv:2503.01491.
-    """
-
-    credit: Credit
-    target: Credit
-
-    def setup(self) -> None:
-        if "value_target" not in self.target.all_writes:
-            raise ValueError(f"credit.DecoupledTargets: target must have targets for a critic, found {self.target!r}")
-
-    def forward(self, experience: Experience) -> Tensor:
-        return self.credit(experience)
-
-    def value_target(self, experience: Experience) -> Tensor | None:
-        return self.target.value_target(experience)
 
 
 class WhitenedAdvantage(Credit):

@@ -1,16 +1,23 @@
 """AdaCoT: penalties for unnecessary and missing chains of thought, with the learned trigger masked from the loss."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import Literal
 
+import torch
+from torch import Tensor
+
 from polopt.algorithm import Algorithm
+from polopt.experience import Experience
 from polopt.features.base import RowMask
 from polopt.features.masks import AnswerMatches, SignalAbove
 from polopt.method import Paper, method
 from polopt.methods.ppo import ppo
 from polopt.methods.sft import sft
-from polopt.rewards import SumOfRewards, ThinkOrNot
-from polopt.sampling import MaskThinkDecision
+from polopt.rewards import SumOfRewards
+from polopt.rewards.parts import Reward
+from polopt.sampling.parts import Select
 
 
 @method(
@@ -69,3 +76,77 @@ def adacot(
         form=form,
     )
     return plain.but(reward=SumOfRewards(terms=[plain.reward, penalty]))
+
+
+class ThinkOrNot(Reward):
+    """Reward -miss for omitting needed thinking, -over for unneeded thinking, and -form for a malformed answer; 0
+    otherwise.
+
+    With miss = over = a the first two terms are -a [thought != need]. Source: AdaCoT, arXiv:2505.11896.
+
+    thought: the answers that began with thinking.
+    need: the tasks that need thinking, by the world, a labeller or a rule.
+    malformed: the malformed answers, None for no such penalty.
+    """
+
+    thought: RowMask = SignalAbove(name="working")
+    need: RowMask = SignalAbove(name="needed")
+    malformed: RowMask | None = None
+    miss: float = 0.2
+    over: float = 0.2
+    form: float = 1.0
+
+    reads = frozenset({"outcome"})
+
+    def setup(self) -> None:
+        if min(self.miss, self.over, self.form) < 0:
+            raise ValueError(
+                f"methods.adacot.ThinkOrNot: miss, over and form must be >= 0, found {self.miss}, {self.over} "
+                f"and {self.form}"
+            )
+
+    def forward(self, experience: Experience) -> Tensor:
+        thought, need = self.thought(experience), self.need(experience)
+        dtype = experience.outcome.dtype
+        cost = self.miss * (need & ~thought).to(dtype) + self.over * (thought & ~need).to(dtype)
+        if self.malformed is not None:
+            cost = cost + self.form * self.malformed(experience).to(dtype)
+        return -cost
+
+
+class MaskThinkDecision(Select):
+    """Drops the decisions that decide whether to reason: the row's first `count`, or, with `after`, the first `count`
+    decisions after the first occurrence of these tokens.
+
+    after: ids of the tokens that open the reasoning. Tokens that the policy did not decide are skipped. A row without
+        these tokens keeps all decisions.
+    count: decisions that are dropped.
+
+    What the policy learned about that decision is preserved, since neither its policy loss nor its critic's loss
+    counts. Source: selective loss masking in AdaCoT, arXiv:2505.11896.
+    """
+
+    after: Sequence[int] = ()
+    count: int = 1
+
+    def setup(self) -> None:
+        if self.count < 1:
+            raise ValueError(f"methods.adacot.MaskThinkDecision: count must be >= 1, found {self.count}")
+
+    @property
+    def reads(self) -> frozenset[str]:  # type: ignore[override]
+        return frozenset({"extras.tokens"} if self.after else ())
+
+    def forward(self, experience: Experience) -> Experience:
+        mask = experience.mask
+        number = mask.cumsum(1) - 1  # of each decision in its row, from 0
+        if not self.after:
+            return experience.restrict(~(mask & (number < self.count)))
+        # Decisions alone, shifted to the left.
+        said = experience.extras["tokens"].gather(1, (~mask).int().argsort(dim=1, stable=True))
+        opened = torch.arange(mask.shape[1], device=mask.device) + len(self.after) <= experience.lengths[:, None]
+        for i, token in enumerate(self.after):
+            opened &= said.roll(-i, 1) == token
+        behind = opened.int().argmax(1, keepdim=True) + len(self.after)
+        deciding = (number >= behind) & (number < behind + self.count) & opened.any(1, keepdim=True)
+        return experience.restrict(~(mask & deciding))

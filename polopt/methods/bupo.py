@@ -1,19 +1,21 @@
 """BuPO: training first the policy of an inner layer, then the whole network."""
 
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
 from polopt.algorithm import Algorithm
 from polopt.credit import GroupMean, GroupStd, RelativeAdvantage
+from polopt.evaluation import Evaluation
+from polopt.experience import Experience
+from polopt.fields import OLD
+from polopt.layers import Layer, check_layer
 from polopt.method import Paper, method
-from polopt.objectives import (
-    Clip,
-    LayerEntropy,
-    LayerRatio,
-    ObjectiveSchedule,
-    Phase,
-    Surrogate,
-    TokenMean,
-    TokenRatio,
-    WithMetrics,
-)
+from polopt.objectives import Clip, ObjectiveSchedule, Phase, Surrogate, TokenMean, TokenRatio, WithMetrics
+from polopt.objectives.parts import Ratio
+from polopt.objectives.phases import DecisionMetric
+from polopt.ops import LIMIT
 from polopt.sampling import Rollouts
 
 
@@ -60,3 +62,59 @@ def bupo(
         credit=RelativeAdvantage(baseline=GroupMean(), scale=GroupStd()),
         objective=ObjectiveSchedule(phases=[Phase(objective=inner, batches=batches), Phase(objective=grpo)]),
     )
+
+
+class LayerEntropy(DecisionMetric):
+    """Entropy in nats of the policy that layer `layer` of the network defines; see `LayerRatio`."""
+
+    layer: int
+    among: int | None = None
+    final_norm: bool = False
+
+    def setup(self) -> None:
+        check_layer("methods.bupo.LayerEntropy", self.layer, self.among)
+
+    @property
+    def _name(self) -> str:
+        return Layer(self.layer, self.final_norm, self.among).name("entropy")
+
+    @property
+    def policy_outputs(self) -> frozenset[str]:  # type: ignore[override]
+        return frozenset({"extras." + self._name})
+
+    def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
+        return evaluation.extras[self._name]
+
+
+class LayerRatio(Ratio):
+    """Per-decision ratio of an inner layer's policy: log r_t = logp_t - old logp_t, both of softmax(W_U h), with h
+    the output of layer `layer` (from 1) and W_U the output layer. among: if given, `layer` is counted in a network of
+    that many layers, and the layer at the same relative depth is taken.
+
+    Its gradient reaches the layers up to that one, and W_U. final_norm: whether h is normalised as the last layer's
+    output is; without, the scale of h differs from layer to layer. This is not the ratio to the behaviour policy.
+    Source: BuPO, arXiv:2512.19673.
+    """
+
+    layer: int
+    among: int | None = None
+    final_norm: bool = False
+
+    def setup(self) -> None:
+        check_layer("methods.bupo.LayerRatio", self.layer, self.among)
+
+    @property
+    def _name(self) -> str:
+        return Layer(self.layer, self.final_norm, self.among).name("logp")
+
+    @property
+    def reads(self) -> frozenset[str]:  # type: ignore[override]
+        return frozenset({OLD + self._name})
+
+    @property
+    def policy_outputs(self) -> frozenset[str]:  # type: ignore[override]
+        return frozenset({"extras." + self._name})
+
+    def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
+        old = experience.extras[OLD.removeprefix("extras.") + self._name]
+        return torch.where(experience.mask, evaluation.extras[self._name] - old, 0).clamp(-LIMIT, LIMIT)

@@ -1,20 +1,16 @@
 """CHORD: GRPO and supervised fine-tuning in one loss, with weights that vary over training and by token."""
 
+from __future__ import annotations
+
+from torch import Tensor
+
 from polopt.algorithm import Algorithm
 from polopt.credit import GroupMean, GroupStd, RelativeAdvantage
+from polopt.evaluation import Evaluation
+from polopt.experience import Experience
 from polopt.features.masks import IsDemonstration
 from polopt.method import Paper, method
-from polopt.objectives import (
-    Branch,
-    BranchedObjective,
-    Clip,
-    PolicyGradient,
-    Surrogate,
-    TokenMean,
-    TokenRatio,
-    UncertaintyWeight,
-    Weight,
-)
+from polopt.objectives import Branch, BranchedObjective, Clip, PolicyGradient, Surrogate, TokenMean, TokenRatio, Weight
 from polopt.sampling import Rollouts, WithDemonstrations
 from polopt.schedules import Schedule, Shape
 
@@ -29,6 +25,18 @@ def fading(peak: float = 0.9, valley: float = 0.05, *, warmup: int = 0, decay: i
     fall: list[Shape] = ["cosine"] if decay else []
     rise: list[Shape] = ["linear"] * (len(knots) - 1 - len(fall))
     return Schedule(knots=sorted(knots.items()), shape=rise + fall)
+
+
+class UncertaintyWeight(Weight):
+    """w = p (1 - p), at most 1/4, at p = 1/2: neither almost certain nor improbable decisions have weight.
+
+    The weight vanishes as p goes to 0, so that truly new decisions are not learned. Source: phi in CHORD,
+    arXiv:2508.11408.
+    """
+
+    def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
+        p = evaluation.logp.detach().exp()
+        return p * (1 - p)
 
 
 @method(

@@ -1,11 +1,22 @@
 """Clip-Cov and KL-Cov: constraints on the few tokens that reduce entropy most."""
 
+from __future__ import annotations
+
 from typing import Literal
 
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from polopt import ops
 from polopt.algorithm import Algorithm
 from polopt.credit import GroupMean, GroupStd, RelativeAdvantage
+from polopt.evaluation import Evaluation
+from polopt.experience import Experience
 from polopt.method import Paper, method
-from polopt.objectives import ClipCov, KLCov, Surrogate, SurrogateTerm, TokenMean, TokenRatio
+from polopt.objectives import Surrogate, SurrogateTerm, TokenMean, TokenRatio
+from polopt.objectives.parts import Ratio, whole_of
+from polopt.objectives.trust import pessimistic
 from polopt.sampling import MixedGroups, Rollouts
 from polopt.setting_types import Unbounded
 
@@ -53,3 +64,107 @@ def clip_cov_kl_cov(
         credit=RelativeAdvantage(baseline=GroupMean(), scale=GroupStd()),
         objective=Surrogate(ratio=TokenRatio(), trust=trust, aggregate=TokenMean()),
     )
+
+
+def covariances(
+    advantage: Float[Tensor, "B T"], logp: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]
+) -> Float[Tensor, "B T"]:
+    """c = (A - mean A)(logp - mean logp), means over the decisions; their mean is the covariance of the two."""
+    return (advantage - ops.masked_mean(advantage, mask)) * (logp - ops.masked_mean(logp, mask))
+
+
+class ClipCov(SurrogateTerm):
+    """PPO's clip, and no gradient at all for a few decisions of high covariance. Source: Clip-Cov, arXiv:2505.22617.
+
+    Of the whole batch's n decisions, max(1, floor(share n)) are drawn at random among those that are not clipped
+    and whose c of `covariances`, under the current policy, lies in (least, most); fewer if there are fewer, none
+    if share is 0. c is in units of the advantage. low, high: the clip's. ratio: the ratio that is clipped.
+
+    The draw depends on `seed`, on the number of batches learned from, and on advantages and behaviour
+    log-probabilities, but not on the split of the batch; in further epochs the same decisions are drawn first.
+    """
+
+    share: float = 2e-4
+    least: Unbounded = 1.0
+    most: Unbounded = 5.0
+    low: float = 1.0
+    high: float = 1.0
+    ratio: Ratio = TokenRatio()
+    seed: int = 0
+
+    reads = frozenset({"rollout_logp"})
+    full_batch_outputs = frozenset({"logp"})
+    zero_at_zero_advantage = True
+
+    def setup(self) -> None:
+        if not 0 <= self.share <= 1 or not 0 <= self.low <= 1 or self.high < 0:
+            raise ValueError(
+                "methods.clip_cov_kl_cov.ClipCov: need share and low in [0, 1] and high >= 0, found "
+                f"{self.share}, {self.low}, "
+                f"{self.high}"
+            )
+        self.register_buffer("batches", torch.zeros((), dtype=torch.int64))
+
+    def on_step(self) -> None:
+        self.get_buffer("batches").add_(1)
+
+    def forward(self, log_ratio: Tensor, experience: Experience, evaluation: Evaluation) -> tuple[Tensor, Tensor]:
+        terms, clipped = self._clip(log_ratio, experience.advantage)
+        stopped = experience.local_rows(self.stopped(experience))
+        return torch.where(stopped, 0, terms), clipped.maximum(stopped.to(clipped))
+
+    def stopped(self, experience: Experience) -> Tensor:
+        """Draws the decisions without gradient: [B, T] bool of the whole batch."""
+        whole, said = whole_of(experience)
+        _, clipped = self._clip(self.ratio(whole, said), whole.advantage)
+        c = covariances(whole.advantage, said.logp, whole.mask)
+        free = (whole.mask & (c > self.least) & (c < self.most) & (clipped == 0))[whole.mask]
+        count = max(1, int(self.share * len(free))) if self.share else 0
+        stopped = torch.zeros_like(free)
+        stopped[torch.where(free, self._lots(whole), len(free)).argsort()[: min(count, int(free.sum()))]] = True
+        return torch.zeros_like(whole.mask).masked_scatter(whole.mask, stopped)
+
+    def _clip(self, log_ratio: Tensor, advantage: Tensor) -> tuple[Tensor, Tensor]:
+        return pessimistic(log_ratio.exp(), advantage, 1 - self.low, 1 + self.high)
+
+    def _lots(self, whole: Experience) -> Tensor:
+        """Draws a random order [n] of the decisions. Each gets a number by its rank in fields that are fixed before
+        learning, so that neither the layout of the batch nor rounding in the evaluation affects the draw."""
+        order = whole.rollout_logp[whole.mask].argsort(stable=True)
+        order = order[whole.advantage[whole.mask][order].argsort(stable=True)]
+        # PyTorch's CPU generator uses the lower 32 bits alone.
+        generator = torch.Generator().manual_seed((self.seed * 1_000_003 + int(self.get_buffer("batches"))) % 2**32)
+        drawn = torch.randperm(len(order), generator=generator).to(order.device)
+        return torch.empty_like(drawn).index_copy(0, order, drawn)
+
+
+class KLCov(SurrogateTerm):
+    """The plain surrogate -A r, and coefficient |log r| on the decisions of highest covariance.
+
+    Those are the max(1, floor(n percent / 100)) of the whole batch's n decisions with the largest c of `covariances`,
+    under the current policy; none if percent is 0. At r = 1, as for the policy that sampled the batch, |log r| has no
+    gradient, so that the penalty acts from the second step on. Source: KL-Cov, arXiv:2505.22617.
+    """
+
+    percent: float = 0.2
+    coefficient: float = 1.0
+
+    full_batch_outputs = frozenset({"logp"})
+
+    def setup(self) -> None:
+        if not 0 <= self.percent <= 100:
+            raise ValueError(f"methods.clip_cov_kl_cov.KLCov: percent must be in [0, 100], found {self.percent}")
+
+    def forward(self, log_ratio: Tensor, experience: Experience, evaluation: Evaluation) -> tuple[Tensor, Tensor]:
+        held = experience.local_rows(self.held(experience))
+        penalty = torch.where(held, self.coefficient * log_ratio.abs(), 0)
+        return penalty - experience.advantage * log_ratio.exp(), held.to(log_ratio.dtype)
+
+    def held(self, experience: Experience) -> Tensor:
+        """Selects the decisions that are penalised: [B, T] bool of the whole batch."""
+        whole, said = whole_of(experience)
+        c = covariances(whole.advantage, said.logp, whole.mask)[whole.mask]
+        count = max(1, int(len(c) * self.percent / 100)) if self.percent else 0
+        held = torch.zeros_like(c, dtype=torch.bool)
+        held[c.argsort(descending=True, stable=True)[:count]] = True
+        return torch.zeros_like(whole.mask).masked_scatter(whole.mask, held)

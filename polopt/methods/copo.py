@@ -1,10 +1,25 @@
 """COPO: GRPO blended with an advantage between prompts, which replaces it where a group's answers agree."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from polopt import ops
 from polopt.algorithm import Algorithm
-from polopt.credit import AcrossGroups, MultiAdvantage, RelativeAdvantage, WeightedAdvantage
+from polopt.credit import RelativeAdvantage, WeightedAdvantage
+from polopt.credit.parts import Credit
+from polopt.credit.relative import WeightedSum
+from polopt.evaluation import Evaluation
+from polopt.experience import Experience
+from polopt.features.base import Grouping
+from polopt.features.groupings import SamePrompt
 from polopt.features.rows import AnswerEntropy, Logistic
 from polopt.method import Paper, method
-from polopt.objectives import Clip, PerAdvantageSurrogate, SequenceMean, Surrogate, TokenRatio
+from polopt.objectives import Clip, SequenceMean, Surrogate, TokenRatio
+from polopt.objectives.parts import SurrogateTerm
 from polopt.sampling import Rollouts
 
 
@@ -52,3 +67,67 @@ def copo(
             aggregate=SequenceMean(),
         ),
     )
+
+
+class AcrossGroups(Credit):
+    """A_i = (m_g - mean m) / (std m + eps), m_g the mean return of row i's group, each group counted once.
+
+    All rows of a group share it, so that a unanimous group has an advantage, too: negative if all rows are wrong,
+    positive if all are right. std is the sample's. One group, or groups that are all equal, have advantage 0.
+    within: the grouping.
+
+    The baseline compares prompts, not answers to one prompt: easy prompts get positive advantages for being easy.
+    """
+
+    eps: float = 1e-6
+    within: Grouping = SamePrompt()
+
+    reads = frozenset({"reward"})
+
+    def setup(self) -> None:
+        if self.eps <= 0:
+            raise ValueError(f"methods.copo.AcrossGroups: eps must be > 0, found {self.eps}")
+
+    def forward(self, experience: Experience) -> Tensor:
+        returns, group = experience.returns().detach(), self.within(experience)
+        index, count = ops.group_index(group)
+        means = returns.new_zeros(len(count)).index_copy(0, index, ops.group_mean(returns, group))
+        one = torch.zeros_like(count)
+        score = (means - ops.group_mean(means, one)) / (ops.group_std(means, one) + self.eps)
+        return torch.where(experience.mask, score[index][:, None], 0)
+
+
+class PerAdvantageSurrogate(SurrogateTerm):
+    """sum_k trust(ratio, A_k) over the advantages of `extras["voices"]` [B, T, K], which `methods.copo.MultiAdvantage`
+    writes.
+
+    For terms that scale with a positive advantage's size, as those of every clip do, weights inside the A_k are
+    weights of the terms: w trust(A) = trust(w A). The clip indicator is the mean over the advantages. `trust` must
+    treat each decision independently.
+    """
+
+    trust: SurrogateTerm = Clip()
+
+    reads = frozenset({"extras.voices"})
+
+    def forward(self, log_ratio: Tensor, experience: Experience, evaluation: Evaluation) -> tuple[Tensor, Tensor]:
+        voices = torch.where(experience.mask[..., None], experience.extras["voices"], 0).unbind(-1)
+        found = [self.trust(log_ratio, experience.replace(advantage=voice), evaluation) for voice in voices]
+        terms, held = (torch.stack(values) for values in zip(*found, strict=True))
+        return terms.sum(0), held.mean(0)
+
+
+class MultiAdvantage(WeightedSum):
+    """A `WeightedSum` that also keeps its terms apart, in `extras["voices"]` [B, T, K], for a trust region of each
+    (`methods.copo.PerAdvantageSurrogate`).
+
+    The clip of a sum of advantages of opposite signs is not the sum of their clips.
+    """
+
+    shares: Sequence[WeightedAdvantage]
+
+    writes = frozenset({"extras.voices"})
+
+    def credited(self, experience: Experience) -> Experience:
+        voices = self.voices(experience)
+        return self._with_target(experience.replace(advantage=voices.sum(-1), extras={"voices": voices}))

@@ -1,11 +1,21 @@
 """CoT2: continuous chains of thought, whose thoughts are mixtures of sampled tokens, trained with GRPO."""
 
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
 from polopt.algorithm import Algorithm
 from polopt.credit import ConstantAdvantage, GroupStd
+from polopt.evaluation import Evaluation
+from polopt.experience import Experience
 from polopt.method import Paper, method
 from polopt.methods.grpo import grpo
-from polopt.objectives import AuxiliaryLoss, DrawMeanRatio, SoftTargets, TokenMean
+from polopt.objectives import AuxiliaryLoss, TokenMean
+from polopt.objectives.parts import Ratio, Regulariser
+from polopt.objectives.ratio import TokenRatio
 from polopt.sampling import Demonstrations
+from polopt.schedules import Schedule
 
 
 @method(
@@ -44,3 +54,40 @@ def cot2(*, stage: int = 2, group: int = 8, clip: float = 0.1, kl: float = 0.0, 
         return Algorithm(sampling=Demonstrations(), credit=ConstantAdvantage(value=1.0), objective=objective)
     changes = {"credit.scale": GroupStd(correction=0, eps=1e-12), "objective.ratio": DrawMeanRatio(root=root)}
     return grpo(group=group, clip=clip, kl=kl).but(changes)
+
+
+class DrawMeanRatio(Ratio):
+    """The geometric mean of the ratios of a decision's draws: log r_t / K_t, K = `extras["drawn"]` [B, T].
+
+    root False keeps the product, which alone is unbiased: E_old[prod r f] = E_new[f]. The root has less variance and
+    is another estimator. At K = 1 the two are equal. Source: continuous chain of thought, arXiv:2505.23648.
+    """
+
+    token: Ratio = TokenRatio()
+    root: bool = True
+
+    reads = frozenset({"extras.drawn"})
+
+    def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
+        log_ratio = self.token(experience, evaluation)
+        return log_ratio / experience.extras["drawn"].clamp(min=1) if self.root else log_ratio
+
+
+class SoftTargets(Regulariser):
+    """Cross-entropy to a whole distribution at each decision: -sum_v targets_v log alpha_v, `extras["targets"]` [B, T,
+    V].
+
+    Its gradient is that of KL(targets || alpha); one-hot targets make it the likelihood. Source: continuous supervised
+    fine-tuning, arXiv:2505.23648.
+    """
+
+    coefficient: float | Schedule = 1.0
+
+    reads = frozenset({"extras.targets"})
+    policy_outputs = frozenset({"logits"})
+
+    def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
+        decided = experience.mask[..., None]
+        law = evaluation.logits.log_softmax(-1)
+        targets = torch.where(decided, experience.extras["targets"], 0).to(law.dtype)
+        return -torch.where(targets > 0, targets * law, 0).sum(-1)

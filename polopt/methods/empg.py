@@ -1,7 +1,18 @@
 """EMPG: advantages scaled by the policy's certainty in each turn, and a bonus for certain next turns."""
 
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from polopt import ops
 from polopt.algorithm import Algorithm
-from polopt.credit import CentredAdvantage, ModulatedAdvantage, TurnCertainty
+from polopt.credit import ModulatedAdvantage
+from polopt.credit.parts import Credit
+from polopt.experience import Experience
+from polopt.features.base import TokenFeature, Unit
 from polopt.method import Paper, method
 from polopt.methods.grpo import grpo
 
@@ -38,3 +49,57 @@ def empg(
             credit=ModulatedAdvantage(credit=base.credit, times=TurnCertainty(sharpness=k), plus=ahead), unit="turn"
         )
     )
+
+
+class CentredAdvantage(Credit):
+    """A minus its mean over the batch. unit "token" counts each token the same, "turn" each turn (`turn`), at
+    its decisions' mean."""
+
+    credit: Credit
+    unit: Literal["token", "turn"] = "token"
+
+    @property
+    def reads(self) -> frozenset[str]:  # type: ignore[override]
+        return frozenset({"turn"} if self.unit == "turn" else ())
+
+    def forward(self, experience: Experience) -> Tensor:
+        advantage, mask = self.credit(experience), experience.mask
+        if not mask.any():
+            return advantage
+        units = advantage[mask] if self.unit == "token" else ops.turn_mean(advantage, experience.turn, mask)
+        # Measured from the first, so that a batch of equal advantages gives exactly 0.
+        mean = units[0] + (units - units[0]).mean()
+        return torch.where(mask, advantage - mean, 0)
+
+
+class TurnCertainty(TokenFeature):
+    """Certainty of the policy in a turn, weight exp(-sharpness h), with h in [0, 1] the turn's mean entropy between the
+    lowest and the highest of the batch's turns:
+
+        h = (H - min H) / (max H - min H + 1e-8).
+
+    turn: the certainty that a decision gets, that of its "own" turn or of the row's "next" one, 0 where none follows.
+    weight None divides by the mean over the batch's turns, so that the signal has mean 1.
+    """
+
+    sharpness: float = 1.0
+    turn: Literal["own", "next"] = "own"
+    weight: float | None = None
+
+    reads = frozenset({"entropy", "turn"})
+    unit: ClassVar[Unit] = "turn"
+    reads_batch = True
+
+    def forward(self, experience: Experience) -> Tensor:
+        mask = experience.mask
+        number, row, _ = ops.turns(experience.turn, mask)
+        entropy = ops.turn_mean(experience.entropy, experience.turn, mask)
+        if not len(entropy):
+            return torch.zeros_like(mask, dtype=entropy.dtype)
+        low, high = entropy.aminmax()
+        clarity = (-self.sharpness * (entropy - low) / (high - low + 1e-8)).exp()
+        clarity = clarity / clarity.mean() if self.weight is None else clarity * self.weight
+        if self.turn == "next":
+            follows = torch.cat([row[1:] == row[:-1], row.new_zeros(1, dtype=torch.bool)])
+            clarity = torch.where(follows, clarity.roll(-1), 0)
+        return clarity[number]

@@ -1,20 +1,19 @@
 """FAPO: a smaller reward for right answers with flawed steps, which turns from positive to negative over training."""
 
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
 from polopt.algorithm import Algorithm
 from polopt.backends import Chat
+from polopt.experience import Experience
 from polopt.features.base import RowMask
-from polopt.features.masks import SignalAbove
+from polopt.features.masks import IsCorrect, SignalAbove
 from polopt.method import Paper, method
 from polopt.methods.dapo import dapo
-from polopt.rewards import (
-    FlawedPositive,
-    HTTPJudge,
-    JudgedReward,
-    OutcomeReward,
-    OverlongPenalty,
-    PositiveReward,
-    SumOfRewards,
-)
+from polopt.rewards import HTTPJudge, JudgedReward, OutcomeReward, OverlongPenalty, PositiveReward, SumOfRewards
+from polopt.rewards.parts import Reward
 
 # The judge model's prompt on an answer whose result is right.
 FLAWS = """Here are a question and an answer whose result is known to be right. Look for a step of the answer that is
@@ -76,3 +75,33 @@ def fapo(
     )
     plain = {"sampling.select": [], "sampling.refills": 0, "objective.trust.dual": 10.0}
     return dapo(group=group, low=low, high=high).but(reward=paid, **plain)
+
+
+class FlawedPositive(Reward):
+    """Reward -weight for rows that are right and yet flawed, 0 for all others.
+
+    weight: with outcomes of +1 and -1, weight 1 lowers flawed positives to 0, and 2 lowers them to the reward of wrong
+        rows.
+    flawed: a check of the steps, computed for right rows alone; by default the world's signal "flawed". NaN, a missing
+        result of the check, counts as not flawed.
+    right: the rows that are right.
+
+    Source: FAPO, arXiv:2510.22543.
+    """
+
+    weight: float = 1.0
+    flawed: RowMask = SignalAbove(name="flawed")
+    right: RowMask = IsCorrect()
+
+    def setup(self) -> None:
+        if self.weight < 0:
+            raise ValueError(f"methods.fapo.FlawedPositive: weight must be >= 0, found {self.weight}")
+
+    def forward(self, experience: Experience) -> Tensor:
+        experience.require(self.flawed.required_fields, by=self.flawed)  # also where no row is right yet
+        punished = self.right(experience)
+        if any(part.reads_batch for part in self.flawed.parts() if isinstance(part, RowMask)):
+            punished = punished & self.flawed(experience)
+        elif punished.any():
+            punished = punished.masked_scatter(punished, self.flawed(experience[punished]))
+        return torch.where(punished, -self.weight, 0.0).to(experience.outcome.dtype)

@@ -1,17 +1,32 @@
 """GTAlign: the geometric mean of the user's and the model's utility as the reward."""
 
+from __future__ import annotations
+
+import ast
+import json
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from polopt import ops
 from polopt.algorithm import Algorithm
-from polopt.credit import StandardisedReturns
+from polopt.credit.parts import Credit
+from polopt.credit.relative import RelativeAdvantage
+from polopt.credit.revalued import RewardTransform
+from polopt.experience import Experience
+from polopt.features.base import Grouping
+from polopt.features.groupings import SameKind
 from polopt.method import Paper, method
 from polopt.methods.ppo import ppo
 from polopt.rewards import (
     Brevity,
     ConditionalReward,
-    DistinctPayoffs,
     GeometricMean,
     HasBlock,
     LeadingBlocks,
-    LegiblePayoffs,
     LengthWindow,
     MinimumReward,
     OutcomeReward,
@@ -19,6 +34,8 @@ from polopt.rewards import (
     Reward,
     SumOfRewards,
 )
+from polopt.rewards.blocks import TextReward, block
+from polopt.situation import Situation
 
 BLOCKS = ("thinking", "payoff", "analyze", "response")
 # A constant in each utility, so that none is 0.
@@ -66,7 +83,7 @@ def gtalign(
     left. P rewards unequal numbers, true or not. While an answer is generated, `rewards.choose` reads its payoffs,
     weighted by prices, and returns the move to continue with.
     """
-    soft = {"steepness": steepness, "unit": "words"}
+    soft = {"steepness": steepness, "of": "words"}
     length = LengthWindow(low=answer[0], high=answer[1], block="response" if blocks else None, **soft)  # type: ignore[arg-type]
     of_user: list[tuple[float, Reward]] = [(0.5, OutcomeReward(shift=EPSILON / 0.5)), (0.2, length)]
     of_model: list[tuple[float, Reward]] = [
@@ -87,3 +104,146 @@ def gtalign(
         reward=ConditionalReward(reward=welfare, when=readable) if blocks else welfare,
         credit=StandardisedReturns(credit=plain.credit, by="zscore"),
     )
+
+
+Norm = Literal["zscore", "minmax", "robust", "cdf"]
+
+
+EPS = 1e-8
+
+
+class StandardisedReturns(RewardTransform):
+    """Returns standardised within their kind of task, so that no source has more weight because its rewards are larger:
+
+        zscore: (R - mean) / (std + eps), n - 1 in std's denominator        minmax: (R - least) / (most - least + eps)
+        robust: tanh((R - median) / (1.4826 MAD + eps)), MAD the median of |R - median|
+        cdf: the fraction of rows below, ties counted half, 0 to 1
+
+    over the rows of a group of `within` in this batch. Rows that are all alike get 0, under cdf 0.5. A credit that
+    itself divides by a group's standard deviation undoes any of these that is linear. Source: GTAlign,
+    arXiv:2510.08872, which takes zscore.
+    """
+
+    credit: Credit = RelativeAdvantage()
+    by: Norm = "zscore"
+    within: Grouping = SameKind()
+
+    def worth(self, returns: Tensor, experience: Experience) -> Tensor:
+        return standardised(returns, self.within(experience), self.by)
+
+
+def standardised(x: Tensor, group: Tensor, by: Norm) -> Tensor:
+    """Standardises numbers [B] within their group; see `StandardisedReturns`."""
+    centred = x - ops.group_mean(x, group)
+    if by == "zscore":
+        return torch.where(centred == 0, 0, centred / (ops.group_std(x, group) + EPS))
+    if by == "minmax":
+        low, high = ops.group_least(x, group), -ops.group_least(-x, group)
+        return (x - low) / (high - low + EPS)
+    if by == "robust":
+        middle = _by_group(x, group, _median)
+        apart = x - middle
+        spread = _by_group(apart.abs(), group, _median)
+        return torch.where(apart == 0, 0, torch.tanh(apart / (1.4826 * spread + EPS)))
+    below, level = ops.places(x, group)
+    return (below + level.to(x.dtype) / 2) / ops.group_size(group)
+
+
+def _median(x: Tensor) -> Tensor:
+    """Computes the median, the mean of the two middle values for an even number."""
+    ordered = x.sort().values
+    n = len(x)
+    return (ordered[(n - 1) // 2] + ordered[n // 2]) / 2
+
+
+def _by_group(x: Tensor, group: Tensor, of: Callable[[Tensor], Tensor]) -> Tensor:
+    """Applies `of` to each group's numbers, and returns the result on each of its rows."""
+    found = torch.empty_like(x)
+    for number in group.unique():
+        rows = group == number
+        found[rows] = of(x[rows])
+    return found
+
+
+# The user's question, direct or vague, by the response: answer, clarifying question, or both.
+CELLS = ("DQ_DA", "DQ_CQ", "DQ_AQ", "VQ_DA", "VQ_CQ", "VQ_AQ")
+
+
+PARTIES = ("user", "LLM")
+
+
+STRAIGHT = str.maketrans("\u201c\u201d\u2018\u2019", "\"\"''")
+
+
+def payoffs(text: str) -> Tensor | None:
+    """Parses payoffs [2, 6] of the user and of the model in the order of `CELLS`.
+
+    The format is {"DQ_DA": {"user": 1.0, "LLM": 2.0}, ...} as JSON or as a Python literal, in which curly quotes count
+    as straight ones; None if the text is anything else, or a number is not finite.
+    """
+    cells = _literal(text)
+    if not isinstance(cells, dict) or set(cells) != set(CELLS):
+        return None
+    if not all(isinstance(cell, dict) and set(cell) == set(PARTIES) for cell in cells.values()):
+        return None
+    values = [[cells[cell][party] for cell in CELLS] for party in PARTIES]
+    numbers = [v for row in values for v in row]
+    if not all(isinstance(v, (int, float)) and math.isfinite(v) for v in numbers):
+        return None
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def _literal(text: str) -> Any:
+    """Parses JSON, or else a Python literal; None for neither."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        pass
+    try:
+        return ast.literal_eval(text.strip().translate(STRAIGHT))
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+        return None
+
+
+def distinct(found: Tensor, gap: float = 0.1) -> float:
+    """Returns how distinct the parties' payoffs [2, N] are, in [0, 1].
+
+    Half the fraction of the N choices with different payoffs, plus half the fraction in which they differ by more than
+    `gap` of the larger one.
+    """
+    apart = (found[0] - found[1]).abs()
+    size = found.abs().amax(0)
+    return float(((apart > 0).double() + (apart > gap * size).double()).mean() / 2)
+
+
+class DistinctPayoffs(TextReward):
+    """The reward `distinct` of the payoffs in the answer's block `block`; 0 where they cannot be parsed.
+
+    The reward measures difference, not truth: any table of unequal payoffs gets all of it. Source: GTAlign,
+    arXiv:2510.08872.
+    """
+
+    block: str = "payoff"
+    gap: float = 0.1
+
+    def read(self, text: str, row: int, experience: Experience) -> float:
+        found = payoffs(block(text, self.block) or "")
+        return 0.0 if found is None else distinct(found, self.gap)
+
+
+class LegiblePayoffs(TextReward):
+    """Reward 1 where the payoffs in the answer's block `block` can be parsed, else 0."""
+
+    block: str = "payoff"
+
+    def cautions(self, situation: Situation) -> Iterator[str]:
+        shown = [solution for solution in situation.solutions if solution is not None]
+        if shown and not any(payoffs(block(text, self.block) or "") is not None for text in shown):
+            yield (
+                f"none of the first {len(shown)} solutions has a block <{self.block}> that can be read, without which "
+                "an answer is paid nothing; teach the policy to write it first, or take a reward that does without, as "
+                "gtalign's with blocks: false"
+            )
+
+    def read(self, text: str, row: int, experience: Experience) -> float:
+        return float(payoffs(block(text, self.block) or "") is not None)

@@ -1,9 +1,17 @@
 """Knapsack RL: rollouts allocated to the tasks on which an additional one has the largest expected value."""
 
+from __future__ import annotations
+
+from torch import Tensor
+
 from polopt.algorithm import Algorithm
+from polopt.experience import Experience
 from polopt.method import Paper, method
 from polopt.methods.grpo import grpo
-from polopt.sampling import KnapsackAllocator
+from polopt.sampling.allocation import knapsack
+from polopt.sampling.parts import Buy, RolloutAllocator
+from polopt.sampling.source_protocols import Source
+from polopt.sampling.success import SuccessCounts
 
 
 @method(
@@ -42,3 +50,49 @@ def knapsack_rl(
     """
     budget = KnapsackAllocator(low=low, up=up, confidence=confidence)
     return grpo(group=group, clip=clip, kl=kl).but(**{"sampling.budget": budget})
+
+
+class KnapsackAllocator(RolloutAllocator):
+    """Allocates most rollouts to the tasks for which one more has the largest value, by the rule of
+    `allocation.knapsack`.
+
+    success: the estimate of each task's success rate; by default the rate of the task's last visit.
+    low: the fewest rollouts of a task.
+    up: the most rollouts that a task gets by value.
+    confidence: the confidence with which a task of 0 < p < 1 shall show both right and wrong answers before the rest of
+        the budget goes to tasks that never succeeded; None leaves to these
+        only rollouts beyond `up`.
+
+    Groups differ in size, so that a mean over rows or tokens weighs tasks by their rollouts. Source: arXiv:2509.25849.
+    """
+
+    success: SuccessCounts = SuccessCounts(prior=(0.0, 0.0), keep_used=0.0)
+    low: int = 2
+    up: int = 128
+    confidence: float | None = 0.9
+
+    def setup(self) -> None:
+        if not 1 <= self.low <= self.up:
+            raise ValueError(
+                f"methods.knapsack_rl.KnapsackAllocator: need 1 <= low <= up, found {self.low} and {self.up}"
+            )
+        if self.confidence is not None and not 0 < self.confidence < 1:
+            raise ValueError(
+                f"methods.knapsack_rl.KnapsackAllocator: confidence must be in (0, 1), or None, found {self.confidence}"
+            )
+
+    def check(self, group: int) -> None:
+        if not self.low <= group <= self.up:
+            raise ValueError(
+                f"methods.knapsack_rl.KnapsackAllocator: tasks are to have {self.low} to {self.up} rollouts, "
+                "with a group of "
+                f"{group} on "
+                "average; set group between low and up"
+            )
+
+    def forward(self, source: Source, tasks: Tensor, group: int, buy: Buy) -> Experience:
+        rates = self.success.rates(source.size).cpu()[tasks.cpu()]
+        return buy(knapsack(rates, group, self.low, self.up, self.confidence).to(tasks.device))
+
+    def observe(self, experience: Experience) -> None:
+        self.success.observe(experience)

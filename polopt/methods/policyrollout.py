@@ -1,16 +1,27 @@
 """PolicyRollout: half of each group is sampled with the rules in the prompt, and all of it is learned without them."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
+
+from torch import Tensor
 
 from polopt.algorithm import Algorithm
 from polopt.credit import GroupMean, GroupStd, RelativeAdvantage
+from polopt.experience import Experience
 from polopt.features.groupings import SameTask
 from polopt.method import Paper, method
 from polopt.methods.grpo import grpo
 from polopt.methods.sft import sft
 from polopt.objectives import OldPolicyRatio, TokenRatio
-from polopt.sampling import RawTexts, RulePrompts
-from polopt.sampling.prompt_augmenters import NO_RULES
+from polopt.sampling import RawTexts
+from polopt.sampling.parts import PromptAugmenter, Start
+from polopt.sampling.source_protocols import Source
+from polopt.situation import Situation
+
+# The default rules, which a user is to replace.
+NO_RULES = "\nThink of the rules."
 
 
 @method(
@@ -60,3 +71,48 @@ def policyrollout(
         "objective.ratio": OldPolicyRatio() if correct == "none" else TokenRatio(),
     }
     return grpo(group=group, clip=clip, kl=kl).but(changes)
+
+
+class RulePrompts(PromptAugmenter):
+    """Returns each task twice: as it is, and with `rules` appended to the prompt of the sampling policy.
+
+    rules: the text.
+    hidden: the rules are left out of the rows that were sampled with them, so that the policy learns to answer without.
+        `extras["hinted"]` marks these rows; their `rollout_logp` is that of the policy with the rules.
+    plain: whether a task is returned as it is, too; False returns it with the rules alone.
+
+    The two are groups of their own: `features.SameTask` compares them with each other. Source: PolicyRollout,
+    arXiv:2510.09474.
+    """
+
+    rules: str
+    hidden: bool = True
+    plain: bool = True
+
+    def setup(self) -> None:
+        if not self.rules:
+            raise ValueError("methods.policyrollout.RulePrompts: rules must be a text, found none")
+
+    def cautions(self, situation: Situation) -> Iterator[str]:
+        if self.rules == NO_RULES:
+            yield (
+                f"the rules are {NO_RULES!r}, which are none, so that the rollouts behind them are wasted; set the "
+                f"method's rules, as in stages.{situation.stage}.method: {{name: policyrollout, rules: ...}}"
+            )
+
+    def batch_metrics(self, experience: Experience) -> dict[str, float]:
+        hinted = experience.extras["hinted"]
+        found = {"hinted/rows": float(hinted.double().mean())}
+        for name, rows in (("hinted/outcome", hinted), ("hinted/outcome_without", ~hinted)):
+            if rows.any():
+                found[name] = float(experience.outcome[rows].mean())
+        return found
+
+    @property
+    def each(self) -> int:  # type: ignore[override]
+        return 2 if self.plain else 1
+
+    def forward(self, source: Source, tasks: Tensor) -> tuple[Tensor, Sequence[Start]]:
+        told = Start(hint=self.rules, hidden=self.hidden)
+        starts = [Start(), told] if self.plain else [told]
+        return tasks.repeat_interleave(self.each), starts * len(tasks)

@@ -1,9 +1,22 @@
 """POPE: hard tasks are trained both as they are and from the middle of their solutions."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from polopt import ops
 from polopt.algorithm import Algorithm
+from polopt.experience import Experience
 from polopt.method import Paper, method
 from polopt.methods.grpo import grpo
-from polopt.sampling import SolutionPrefixes
+from polopt.sampling.parts import PromptAugmenter, RolloutRequest, Start
+from polopt.sampling.source_protocols import SolutionSource, Source
+from polopt.sampling.task_table import TaskTable
+from polopt.support import Support
 
 
 @method(
@@ -43,3 +56,88 @@ def pope(
     """
     guide = SolutionPrefixes(checkpoints=checkpoints, most=most, tries=tries, moving=moving)
     return grpo(group=group, clip=clip, kl=kl).but({"sampling.guide": guide})
+
+
+class SolutionPrefixes(PromptAugmenter):
+    """Returns each task twice: as it is, and with the shortest prefix of its demonstrated solution from which a rollout
+    succeeds.
+
+    A solution has checkpoints k = 0 to `checkpoints`, after the fraction most * k / checkpoints of its decisions. When
+    a task comes for the first time, `tries` rollouts (over `support`) continue from each checkpoint in turn, until one
+    of them reaches `solved`: the task's guided group begins there from then on, or at the last checkpoint if none does.
+    These trial rollouts are in no batch. A task that is solved from checkpoint 0 is returned twice as it is.
+
+    moving: a guided group moves its task's checkpoint, back by one if any of its rows solved the task, else forward by
+        one.
+    tries: trial rollouts from each checkpoint; with 0 a task begins at the last checkpoint.
+
+    The checkpoints change in training mode only.
+
+    Source: POPE, arXiv:2601.18779, where checkpoints stay.
+    """
+
+    checkpoints: int = 8
+    most: float = 0.25
+    tries: int = 8
+    moving: bool = False
+    solved: float = 1.0
+    support: Support = Support()
+
+    each: ClassVar[int] = 2
+    source_capabilities = frozenset({"demonstrations", "solutions"})
+
+    def setup(self) -> None:
+        if self.checkpoints < 1 or not 0 <= self.most <= 1 or self.tries < 0:
+            raise ValueError(
+                "methods.pope.SolutionPrefixes: need checkpoints >= 1, most in [0, 1] and tries >= 0, found "
+                f"{self.checkpoints}, {self.most} and {self.tries}"
+            )
+        self.table = TaskTable(checkpoint=-1.0)  # -1: the task has not come yet
+
+    def forward(self, source: SolutionSource, tasks: Tensor) -> tuple[Tensor, Sequence[Start]]:
+        column = self.table.sized(source.size).column("checkpoint")
+        lengths, reached = source.solution_lengths(tasks), column[tasks.to(column.device)].cpu()
+        new = reached < 0
+        if new.any():
+            reached[new] = self._search(source, tasks[new], lengths[new]).to(reached)
+            if self.training:
+                column[tasks.to(column.device)] = reached.to(column.device)
+        starts = [start for count in self._given(lengths, reached).tolist() for start in (Start(), Start(given=count))]
+        return tasks.repeat_interleave(2), starts
+
+    def _given(self, lengths: Tensor, checkpoint: Tensor) -> Tensor:
+        """Returns the length of each prefix, [M]; at least one decision is left to the policy."""
+        share = self.most * checkpoint.double() / self.checkpoints
+        return (share * lengths).round().long().minimum(lengths - 1)
+
+    def _search(self, source: Source, tasks: Tensor, lengths: Tensor) -> Tensor:
+        """Returns the first checkpoint [M] from which some rollout reaches `solved`; the last one if none does."""
+        found = torch.full_like(lengths, self.checkpoints)
+        left = torch.arange(len(lengths))
+        for k in range(self.checkpoints + 1) if self.tries else ():
+            given = self._given(lengths[left], torch.full_like(left, k)).tolist()
+            starts = [Start(given=count) for count in given]
+            tried = source.rollout(RolloutRequest(tasks[left], self.tries, self.support, starts=starts))
+            best = torch.zeros(len(left), dtype=torch.bool)
+            best[tried.group[tried.outcome >= self.solved].cpu()] = True
+            found[left[best]] = k
+            left = left[~best]
+            if not len(left):
+                break
+        return found
+
+    def batch_metrics(self, experience: Experience) -> dict[str, float]:
+        given = experience.extras["given"].double()
+        return {"given/rows": float((given > 0).double().mean()), "given/decisions": float(given.mean())}
+
+    def observe(self, experience: Experience) -> None:
+        if not (self.moving and self.training):
+            return
+        column = self.table.column("checkpoint")
+        first = ops.group_first(experience.group)
+        best = -ops.group_least(-experience.outcome, experience.group)[first]
+        # The second of a task's two groups is its guided one.
+        guided = (experience.group[first] % 2 == 1).cpu()
+        task = experience.extras["index"][first].to(column.device)[guided]
+        step = torch.where(best >= self.solved, -1.0, 1.0).to(column)[guided]
+        column[task] = (column[task] + step).clamp(0, self.checkpoints)

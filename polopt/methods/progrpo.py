@@ -1,9 +1,17 @@
 """ProGRPO: advantages lowered for confident answers and raised for unlikely right ones."""
 
+from __future__ import annotations
+
 from typing import Literal
 
+import torch
+from torch import Tensor
+
+from polopt import ops
 from polopt.algorithm import Algorithm
-from polopt.credit import GroupMean, GroupStd, ModulatedAdvantage, RelativeAdvantage, RelativeSurprisal
+from polopt.credit import GroupMean, GroupStd, ModulatedAdvantage, RelativeAdvantage
+from polopt.experience import Experience
+from polopt.features.base import RowFeature, TokenFeature
 from polopt.features.rows import Confidence
 from polopt.method import Paper, method
 from polopt.objectives import Clip, Surrogate, TokenMean, TokenRatio
@@ -51,3 +59,30 @@ def progrpo(
         ),
         objective=Surrogate(ratio=TokenRatio(), trust=Clip(low=low, high=high), aggregate=TokenMean()),
     )
+
+
+class RelativeSurprisal(TokenFeature):
+    """weight (c_q - c_i) on every decision of row i: negative for confident answers, positive for unlikely ones; 0 in a
+    group in which no row's outcome reaches `solved`.
+
+    of: the answer's confidence c_i. than: c_q, "prompt" for exp(`extras["prompt_logp"]`), one over the prompt's
+    perplexity, or "group" for the mean of the group's c_i, with which the signal sums to 0 over the group.
+    """
+
+    weight: float = 0.3
+    of: RowFeature = Confidence()
+    than: Literal["prompt", "group"] = "prompt"
+    solved: float = 1.0
+
+    reads_batch = True
+
+    @property
+    def reads(self) -> frozenset[str]:  # type: ignore[override]
+        return frozenset({"outcome", "group"} | ({"extras.prompt_logp"} if self.than == "prompt" else set()))
+
+    def forward(self, experience: Experience) -> Tensor:
+        sure, group = self.of(experience), experience.group
+        expected = experience.extras["prompt_logp"].exp() if self.than == "prompt" else ops.group_mean(sure, group)
+        hit = ops.group_sum((experience.outcome >= self.solved).to(sure.dtype), group) > 0
+        gain = torch.where(hit, self.weight * (expected.to(sure.dtype) - sure), 0)
+        return gain[:, None].expand_as(experience.mask)

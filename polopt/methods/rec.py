@@ -1,16 +1,23 @@
 """REC: REINFORCE with the group mean as baseline, clipped and regularised for off-policy data."""
 
+from __future__ import annotations
+
 from typing import Literal
 
+import torch
+from torch import Tensor
+
+from polopt import ops
 from polopt.algorithm import Algorithm
 from polopt.credit import GroupMean, RelativeAdvantage
+from polopt.evaluation import Evaluation
+from polopt.experience import Experience
 from polopt.method import Paper, method
 from polopt.objectives import (
     ExponentialAdvantageWeight,
     ForwardKL,
     ImportanceWeight,
     PolicyGradient,
-    RatioGate,
     Regulariser,
     SamplerKL,
     SequenceMean,
@@ -20,7 +27,9 @@ from polopt.objectives import (
     TokenRatio,
     Weight,
 )
-from polopt.sampling import BalancedGroups, Rollouts
+from polopt.objectives.parts import Ratio
+from polopt.sampling import Rollouts
+from polopt.sampling.parts import Select
 
 Clipping = Literal["none", "one-side", "two-side", "ring", "gspo-one-side"]
 SIDES: dict[Clipping, Literal["one", "two", "ring"]] = {
@@ -60,7 +69,7 @@ def rec(
 
         L = (1 / sum_i |y_i|) sum_it [ -1[r_it in range] w_it A_i logp_it + (opmd/2) log^2 r_it - asymre logp_it ]
 
-    clip: the range, see `objectives.RatioGate`; "gspo-one-side" takes the answer's ratio, and the mean over answers.
+    clip: the range, see `methods.rec.RatioGate`; "gspo-one-side" takes the answer's ratio, and the mean over answers.
     weight: w is 1, r, r within [1 - outer[0], 1 + outer[1]], the answer's ratio, or exp(A). drop "balance": a group
     loses its surplus of answers below the mean before credit is given.
 
@@ -97,3 +106,59 @@ def rec(
             regularise=pulls,
         ),
     )
+
+
+class RatioGate(Weight):
+    """1 where a decision counts, 0 where its ratio r to the behaviour policy is outside the allowed range.
+
+    side: "one" excludes A > 0 with r > 1 + high and A < 0 with r < 1 - low, whose gradient PPO's clip removes. "two"
+    excludes every r outside [1 - low, 1 + high]. "ring" is "two", but includes decisions so far on the other side
+    that their gradient points back: A > 0 with r <= 1 - outer[0], A < 0 with r >= 1 + outer[1]. ratio: a decision's, or
+    that of its row. Source: REC, arXiv:2509.24203.
+    """
+
+    side: Literal["one", "two", "ring"] = "one"
+    low: float = 0.2
+    high: float = 0.2
+    outer: tuple[float, float] = (0.6, 2.0)
+    ratio: Ratio = TokenRatio()
+
+    reads = frozenset({"advantage"})
+
+    def setup(self) -> None:
+        if not 0 <= self.low <= 1 or self.high < 0:
+            raise ValueError(f"methods.rec.RatioGate: need 0 <= low <= 1 and high >= 0, found {self.low}, {self.high}")
+        if self.side == "ring" and not (self.low <= self.outer[0] <= 1 and self.high <= self.outer[1]):
+            raise ValueError(
+                f"methods.rec.RatioGate: outer must lie outside low and high, with outer[0] <= 1, found {self.outer}"
+            )
+
+    def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
+        ratio, advantage = self.ratio(experience, evaluation).exp(), experience.advantage
+        above, below = ratio > 1 + self.high, ratio < 1 - self.low
+        good, bad = advantage > 0, advantage < 0
+        if self.side == "one":
+            return (~((above & good) | (below & bad))).to(ratio.dtype)
+        back = (good & (ratio <= 1 - self.outer[0])) | (bad & (ratio >= 1 + self.outer[1]))
+        return (~(above | below) | (back & (self.side == "ring"))).to(ratio.dtype)
+
+
+class BalancedGroups(Select):
+    """Keeps, of a group's rows below its mean outcome, at most as many as there are rows not below it.
+
+    The earlier rows stay: rollouts of one prompt are exchangeable, so their order is as good as a random draw. A credit
+    that compares with the group's mean uses the rows that are left. Source: REC, arXiv:2509.24203.
+    """
+
+    reads = frozenset({"outcome", "group"})
+
+    def forward(self, experience: Experience) -> Experience:
+        group, below = experience.group, experience.outcome < ops.group_mean(experience.outcome, experience.group)
+        index, size = ops.group_index(group)
+        order = index.argsort(stable=True)
+        # Number of rows below the mean in the same group up to each row, itself included.
+        passed = below[order].cumsum(0)
+        earlier = torch.cat([passed.new_zeros(1), passed])[size.cumsum(0) - size]
+        place = torch.empty_like(passed).index_copy(0, order, passed - earlier[index[order]])
+        room = ops.group_sum((~below).to(experience.outcome), group)
+        return experience[~below | (place <= room)]

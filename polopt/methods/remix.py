@@ -1,11 +1,20 @@
 """ReMix: GRPO with replay of the last batches, until training restarts on policy."""
 
+from __future__ import annotations
+
+from torch import Tensor
+
 from polopt.algorithm import Algorithm
 from polopt.credit import RelativeAdvantage
+from polopt.evaluation import Evaluation
+from polopt.experience import Experience
 from polopt.method import Paper, method
-from polopt.objectives import CentredClip, EntropyBonus, ReferenceKL, Regulariser, SequenceMean, Surrogate, TokenRatio
+from polopt.objectives import EntropyBonus, ReferenceKL, Regulariser, SequenceMean, Surrogate, TokenRatio
+from polopt.objectives.parts import Ratio, SurrogateTerm
+from polopt.objectives.trust import pessimistic
 from polopt.sampling import Replay
 from polopt.schedules import Schedule
+from polopt.setting_types import Unbounded
 
 # Number of batches learned from, and the reference's share of the constraint from then on; the rest is the
 # previous policy's. As a formula of the batch's number t from 1 on: max(1 - 0.1 ceil(max(t - 50, 0) / 10), 0.5).
@@ -77,3 +86,30 @@ def remix(
         if restart is None
         else Schedule(knots=[(0, 0.0), (restart, 1.0), (restart + 1, 0.0)], shape="step"),
     )
+
+
+class CentredClip(SurrogateTerm):
+    """PPO's pessimistic clip around the initial ratio r0, max(-A r, -A clip(r, r0 - low, r0 + high)).
+
+    r0 is the ratio of the learner before its first update on the batch, `old_logp`, to the behaviour policy, as
+    `centre` forms it: the same part as the surrogate's ratio. On rows of the learner itself r0 = 1 and this is `Clip`;
+    on rows of earlier policies nothing is clipped before the learner's first update, where a clip around 1 already
+    clips the changes of earlier updates. Source: generalised PPO, Queeney et al. 2021 (arXiv:2111.00072), as used in
+    ReMix, arXiv:2507.06892.
+    """
+
+    low: float = 0.2
+    high: Unbounded = 0.2
+    centre: Ratio = TokenRatio()
+
+    reads = frozenset({"old_logp"})
+    zero_at_zero_advantage = True
+
+    def setup(self) -> None:
+        if self.low < 0 or self.high < 0:
+            raise ValueError(f"methods.remix.CentredClip: need low >= 0 and high >= 0, found {self.low}, {self.high}")
+
+    def forward(self, log_ratio: Tensor, experience: Experience, evaluation: Evaluation) -> tuple[Tensor, Tensor]:
+        before = Evaluation(logp=experience.old_logp, support=evaluation.support)
+        start = self.centre(experience, before).exp()
+        return pessimistic(log_ratio.exp(), experience.advantage, start - self.low, start + self.high)

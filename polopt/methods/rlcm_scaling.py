@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from torch import Tensor
+
 from polopt.algorithm import Algorithm
+from polopt.experience import Experience
 from polopt.method import Paper, method
 from polopt.methods.grpo import grpo
-from polopt.rewards import Blocks, FieldReward, LengthEnvelope, OutcomeReward, Reward, SumOfRewards
+from polopt.rewards import Blocks, FieldReward, OutcomeReward, Reward, SumOfRewards
 
 
 @method(
@@ -55,3 +58,29 @@ def rlcm_scaling(
     plain = len(kept) == 1 and kept[0][0] == 1
     reward = kept[0][1] if plain else SumOfRewards(terms=[t for _, t in kept], weights=[w for w, _ in kept])
     return grpo(group=group, kl=0.0).but(reward=reward)
+
+
+class LengthEnvelope(Reward):
+    """A trapezoidal reward of the length |y|, in decisions, with least < low <= high < most:
+        0 below least, rising to 1 at low, 1 up to high, falling to 0 at most, and 0 beyond.
+
+    A `ConditionalReward` by `TaskKindIs`, with one such term for each kind of task, gives each kind its own range.
+    Source: task-level length shaping, arXiv:2604.08539, equation 9.
+    """
+
+    least: int
+    low: int
+    high: int
+    most: int
+
+    def setup(self) -> None:
+        if not 0 <= self.least < self.low <= self.high < self.most:
+            raise ValueError(
+                "methods.rlcm_scaling.LengthEnvelope: need 0 <= least < low <= high < most, found "
+                f"{self.least}, {self.low}, {self.high}, {self.most}"
+            )
+
+    def forward(self, experience: Experience) -> Tensor:
+        length = experience.lengths.to(experience.precision)
+        rise, fall = (length - self.least) / (self.low - self.least), (self.most - length) / (self.most - self.high)
+        return rise.minimum(fall).clamp(0, 1)

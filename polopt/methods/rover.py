@@ -1,10 +1,19 @@
 """ROVER: regression of the policy on the action values of the uniform policy."""
 
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from polopt import ops
 from polopt.algorithm import Algorithm
 from polopt.credit import GroupStd
+from polopt.evaluation import Evaluation
+from polopt.experience import Experience
 from polopt.method import Paper, method
 from polopt.methods.dr_grpo import dr_grpo
-from polopt.objectives import OldPolicyRatio, TokenMean, ValueRegression
+from polopt.objectives import OldPolicyRatio, TokenMean
+from polopt.objectives.parts import SurrogateTerm
 
 
 @method(
@@ -37,3 +46,28 @@ def rover(*, group: int = 8, rho: float = 1.0, std: bool = False) -> Algorithm:
             "objective.aggregate": TokenMean(),
         }
     )
+
+
+class ValueRegression(SurrogateTerm):
+    """Regression of Q = rho log r on the value of the uniform policy from here on: (Q_t - sg(target_t))^2 with
+
+        target_t = A_t + rho mean_a [log pi(a | s_next) - log pi_old(a | s_next)],
+
+    the mean over the choices at the row's next decision, and no second term at its last one. The policy is
+    softmax(Q / rho) relative to the old one, so at pi = pi_old the gradient is -2 rho A grad logp. Needs the ratio
+    to `old_logp` (`OldPolicyRatio`), whose mean log-probability is recorded. Source: ROVER, arXiv:2509.24981.
+    """
+
+    rho: float = 1.0
+
+    reads = frozenset({"extras.old_mean_logp"})
+    policy_outputs = frozenset({"extras.mean_logp"})
+
+    def setup(self) -> None:
+        if self.rho <= 0:
+            raise ValueError(f"methods.rover.ValueRegression: rho must be > 0, found {self.rho}")
+
+    def forward(self, log_ratio: Tensor, experience: Experience, evaluation: Evaluation) -> tuple[Tensor, Tensor]:
+        gained = evaluation.extras["mean_logp"].detach() - experience.extras["old_mean_logp"]
+        target = experience.advantage + self.rho * ops.next_decision(gained, experience.mask)
+        return (self.rho * log_ratio - target).square(), torch.zeros_like(target)

@@ -1,19 +1,18 @@
 """SRPO: GRPO on most rows, and self-distillation on wrong rows with a right sibling."""
 
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
 from polopt.algorithm import Algorithm
 from polopt.credit import GroupMean, GroupStd, RelativeAdvantage
+from polopt.evaluation import Evaluation
+from polopt.experience import Experience
 from polopt.features.masks import HasTeacher
 from polopt.method import Paper, method
-from polopt.objectives import (
-    Branch,
-    BranchedObjective,
-    Clip,
-    Distillation,
-    Surrogate,
-    TeacherCertainty,
-    TokenMean,
-    TokenRatio,
-)
+from polopt.objectives import Branch, BranchedObjective, Clip, Distillation, Surrogate, TokenMean, TokenRatio
+from polopt.objectives.parts import Weight
 from polopt.sampling import Rollouts
 from polopt.teachers import SelfTeacher, Sibling
 
@@ -65,3 +64,32 @@ def srpo_routing(
         ),
         teacher=SelfTeacher(hint=Sibling(rows="wrong"), rate=rate, top=top),
     )
+
+
+class TeacherCertainty(Weight):
+    """w_t = exp(-beta H_t) / mean exp(-beta H): decisions at which the teacher's entropy is low count more.
+
+    H_t is the teacher's entropy in nats, the mean over all decisions of the optimiser batch with a teacher's signal (on
+    a branch: over its own), so that w is 1 on average. Source: SRPO, arXiv:2604.02288.
+    """
+
+    beta: float = 1.0
+
+    reads = frozenset({"extras.has_teacher_signal", "extras.teacher_entropy"})
+
+    def setup(self) -> None:
+        if self.beta < 0:
+            raise ValueError(f"methods.srpo_routing.TeacherCertainty: beta must be >= 0, found {self.beta}")
+
+    def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
+        entropy, taught = self._doubt(experience.full_batch)
+        # Relative to the decision of lowest entropy: no large entropy makes all weights 0.
+        least = torch.where(taught.any(), torch.where(taught, entropy, torch.inf).amin(), 0)
+        sure = lambda entropy, taught: torch.where(taught, (-self.beta * (entropy - least)).exp(), 0)  # noqa: E731
+        mean = sure(entropy, taught).sum() / taught.sum().clamp(min=1)
+        return sure(*self._doubt(experience)) / torch.where(mean > 0, mean, 1)
+
+    def _doubt(self, experience: Experience) -> tuple[Tensor, Tensor]:
+        """Returns the teacher's entropy [B, T], and the mask of decisions with a teacher's signal."""
+        taught = experience.mask & experience.extras["has_teacher_signal"][:, None]
+        return torch.where(taught, experience.extras["teacher_entropy"], 0), taught

@@ -1,7 +1,13 @@
 """T-PPO: PPO on partial rollouts, so that no batch has to wait for the longest answer."""
 
+from __future__ import annotations
+
+from torch import Tensor
+
 from polopt.algorithm import Algorithm
-from polopt.credit import GAE, DecoupledTargets
+from polopt.credit import GAE
+from polopt.credit.parts import Credit
+from polopt.experience import Experience
 from polopt.features.masks import FieldMask, Finished
 from polopt.method import Paper, method
 from polopt.objectives import (
@@ -60,3 +66,25 @@ def t_ppo(
             ]
         ),
     )
+
+
+class DecoupledTargets(Credit):
+    """The advantage of one credit with the critic's targets of another, such as GAE with two values of lambda.
+
+    credit: computes the advantage. target: computes `value_target`. Source: decoupled GAE in VC-PPO, arXiv:2503.01491.
+    """
+
+    credit: Credit
+    target: Credit
+
+    def setup(self) -> None:
+        if "value_target" not in self.target.all_writes:
+            raise ValueError(
+                f"methods.t_ppo.DecoupledTargets: target must have targets for a critic, found {self.target!r}"
+            )
+
+    def forward(self, experience: Experience) -> Tensor:
+        return self.credit(experience)
+
+    def value_target(self, experience: Experience) -> Tensor | None:
+        return self.target.value_target(experience)

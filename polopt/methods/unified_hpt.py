@@ -1,7 +1,13 @@
 """HPT: reinforcement learning on prompts that the policy can solve, imitation on the others."""
 
+from __future__ import annotations
+
+import torch
+
+from polopt import ops
 from polopt.algorithm import Algorithm
 from polopt.credit import GroupMean, RelativeAdvantage
+from polopt.experience import Experience
 from polopt.features.masks import IsDemonstration
 from polopt.method import Paper, method
 from polopt.objectives import (
@@ -15,7 +21,8 @@ from polopt.objectives import (
     TokenRatio,
     Unclipped,
 )
-from polopt.sampling import ReplacedBySolutions, Rollouts, WithSolutions
+from polopt.sampling import Rollouts, WithSolutions
+from polopt.sampling.parts import Select
 
 
 @method(
@@ -69,3 +76,20 @@ def unified_hpt(*, group: int = 8, gate: float = 0.0, sft: float = 1.0, entropy:
             ]
         ),
     )
+
+
+class ReplacedBySolutions(Select):
+    """Drops the rollouts of every prompt that has a demonstrated solution (see `WithSolutions`), once credit is
+    computed.
+
+    Source: the switch of HPT, arXiv:2509.04419.
+    """
+
+    reads = frozenset({"group"})
+    judges_demonstrations = True
+
+    def forward(self, experience: Experience) -> Experience:
+        index, count = ops.group_index(experience.group)
+        helped = torch.zeros_like(count, dtype=torch.bool)
+        helped[index[experience.is_demonstration]] = True
+        return experience[experience.is_demonstration | ~helped[index]]

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from torch import Tensor
+
 from polopt.algorithm import Algorithm
+from polopt.experience import Experience
 from polopt.method import Paper, method
 from polopt.methods.grpo import grpo
-from polopt.sampling import InContext, PredictedAllocator
+from polopt.sampling import InContext
+from polopt.sampling.allocation import allocate
+from polopt.sampling.parts import Buy, RolloutAllocator
+from polopt.sampling.predicted import UsesPredictor, noted
+from polopt.sampling.predictor import Predictor
+from polopt.sampling.source_protocols import PromptSource
 
 
 @method(
@@ -39,3 +47,31 @@ def v0(*, group: int = 8, least: int = 2, most: int = 128, model: str | None = N
     return grpo(group=group, kl=0.0).but(
         **{"sampling.budget": PredictedAllocator(predictor=InContext(model=model), least=least, most=most)}
     )
+
+
+class PredictedAllocator(UsesPredictor, RolloutAllocator):
+    """Allocates between `least` and `most` rollouts a task, `group` on average, to maximise their value (`allocate`) at
+    predicted success rates.
+
+    Tasks that are all but certain either way get few rollouts. Source: V0, arXiv:2602.03584; the value of a count is
+    that of arXiv:2509.25849.
+    """
+
+    predictor: Predictor = InContext()
+    context: int = 256
+    low: float = 0.0
+    high: float = 1.0
+    least: int = 2
+    most: int = 128
+
+    def setup(self) -> None:
+        super().setup()
+        if not 1 <= self.least <= self.most:
+            raise ValueError(
+                f"methods.v0.PredictedAllocator: need 1 <= least <= most, found {self.least} and {self.most}"
+            )
+
+    def forward(self, source: PromptSource, tasks: Tensor, group: int, buy: Buy) -> Experience:
+        rate = self.predict(source, tasks)
+        counts = allocate(rate.cpu(), group * len(tasks), self.least, self.most).to(tasks.device)
+        return noted(buy(counts), rate)

@@ -1,11 +1,16 @@
 """VADE: task selection by Thompson sampling of success rates."""
 
+from __future__ import annotations
+
 from typing import Literal
+
+from torch import Tensor
 
 from polopt.algorithm import Algorithm
 from polopt.method import Paper, method
 from polopt.methods.grpo import grpo
-from polopt.sampling import PosteriorScore, SuccessCounts
+from polopt.sampling import SuccessCounts
+from polopt.sampling.task_samplers import TopScore, worth
 
 
 @method(
@@ -42,3 +47,17 @@ def vade(
     """
     choice = PosteriorScore(by=by, success=SuccessCounts(keep_all=keep_all, keep_used=keep_used))
     return grpo(group=group, clip=clip, kl=kl).but(**{"sampling.choice": choice})
+
+
+class PosteriorScore(TopScore):
+    """Selects the tasks of the highest score at a success rate p sampled from their Beta posterior:
+
+        "gain": p (1 - p)^2, highest at 1/3;    "variance": p (1 - p), highest at 1/2.
+
+    Source: VADE, arXiv:2511.18902; "variance" is the learnability of arXiv:2509.21268.
+    """
+
+    by: Literal["gain", "variance"] = "gain"
+
+    def score(self, p: Tensor) -> Tensor:
+        return worth(p, self.by)

@@ -10,7 +10,7 @@ from torch import Tensor
 from polopt import ops
 from polopt.evaluation import Evaluation
 from polopt.experience import Experience
-from polopt.objectives.parts import SurrogateTerm, Weight
+from polopt.objectives.parts import SurrogateTerm
 
 
 def with_rest(logp: Tensor) -> Tensor:
@@ -65,32 +65,3 @@ class SampledDistillation(SurrogateTerm):
         taught = experience.mask & experience.extras["has_teacher_signal"][:, None]
         gap = torch.where(taught, evaluation.logp - experience.extras["teacher_logp"], 0).detach()
         return gap * evaluation.logp, torch.zeros_like(gap)
-
-
-class TeacherCertainty(Weight):
-    """w_t = exp(-beta H_t) / mean exp(-beta H): decisions at which the teacher's entropy is low count more.
-
-    H_t is the teacher's entropy in nats, the mean over all decisions of the optimiser batch with a teacher's signal (on
-    a branch: over its own), so that w is 1 on average. Source: SRPO, arXiv:2604.02288.
-    """
-
-    beta: float = 1.0
-
-    reads = frozenset({"extras.has_teacher_signal", "extras.teacher_entropy"})
-
-    def setup(self) -> None:
-        if self.beta < 0:
-            raise ValueError(f"objectives.TeacherCertainty: beta must be >= 0, found {self.beta}")
-
-    def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
-        entropy, taught = self._doubt(experience.full_batch)
-        # Relative to the decision of lowest entropy: no large entropy makes all weights 0.
-        least = torch.where(taught.any(), torch.where(taught, entropy, torch.inf).amin(), 0)
-        sure = lambda entropy, taught: torch.where(taught, (-self.beta * (entropy - least)).exp(), 0)  # noqa: E731
-        mean = sure(entropy, taught).sum() / taught.sum().clamp(min=1)
-        return sure(*self._doubt(experience)) / torch.where(mean > 0, mean, 1)
-
-    def _doubt(self, experience: Experience) -> tuple[Tensor, Tensor]:
-        """Returns the teacher's entropy [B, T], and the mask of decisions with a teacher's signal."""
-        taught = experience.mask & experience.extras["has_teacher_signal"][:, None]
-        return torch.where(taught, experience.extras["teacher_entropy"], 0), taught

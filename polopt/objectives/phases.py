@@ -11,7 +11,6 @@ from polopt import ops
 from polopt.evaluation import Evaluation, Loss
 from polopt.experience import Experience
 from polopt.fields import check_shape
-from polopt.layers import Layer, check_layer
 from polopt.objectives.parts import Objective, unused
 from polopt.part import Part
 
@@ -75,28 +74,6 @@ class DecisionMetric(Part):
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
         raise NotImplementedError
-
-
-class LayerEntropy(DecisionMetric):
-    """Entropy in nats of the policy that layer `layer` of the network defines; see `LayerRatio`."""
-
-    layer: int
-    among: int | None = None
-    final_norm: bool = False
-
-    def setup(self) -> None:
-        check_layer("objectives.LayerEntropy", self.layer, self.among)
-
-    @property
-    def _name(self) -> str:
-        return Layer(self.layer, self.final_norm, self.among).name("entropy")
-
-    @property
-    def policy_outputs(self) -> frozenset[str]:  # type: ignore[override]
-        return frozenset({"extras." + self._name})
-
-    def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
-        return evaluation.extras[self._name]
 
 
 class WithMetrics(Objective):

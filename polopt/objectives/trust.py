@@ -5,11 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from polopt import ops
 from polopt.evaluation import Evaluation
 from polopt.experience import Experience
-from polopt.objectives.parts import Ratio, SurrogateTerm
-from polopt.objectives.ratio import TokenRatio
+from polopt.objectives.parts import SurrogateTerm
 from polopt.setting_types import Unbounded
 
 
@@ -88,33 +86,6 @@ class Clip(SurrogateTerm):
         return pessimistic(log_ratio.exp(), experience.advantage, 1 - self.low, 1 + self.high, self.dual)
 
 
-class CentredClip(SurrogateTerm):
-    """PPO's pessimistic clip around the initial ratio r0, max(-A r, -A clip(r, r0 - low, r0 + high)).
-
-    r0 is the ratio of the learner before its first update on the batch, `old_logp`, to the behaviour policy, as
-    `centre` forms it: the same part as the surrogate's ratio. On rows of the learner itself r0 = 1 and this is `Clip`;
-    on rows of earlier policies nothing is clipped before the learner's first update, where a clip around 1 already
-    clips the changes of earlier updates. Source: generalised PPO, Queeney et al. 2021 (arXiv:2111.00072), as used in
-    ReMix, arXiv:2507.06892.
-    """
-
-    low: float = 0.2
-    high: Unbounded = 0.2
-    centre: Ratio = TokenRatio()
-
-    reads = frozenset({"old_logp"})
-    zero_at_zero_advantage = True
-
-    def setup(self) -> None:
-        if self.low < 0 or self.high < 0:
-            raise ValueError(f"objectives.CentredClip: need low >= 0 and high >= 0, found {self.low}, {self.high}")
-
-    def forward(self, log_ratio: Tensor, experience: Experience, evaluation: Evaluation) -> tuple[Tensor, Tensor]:
-        before = Evaluation(logp=experience.old_logp, support=evaluation.support)
-        start = self.centre(experience, before).exp()
-        return pessimistic(log_ratio.exp(), experience.advantage, start - self.low, start + self.high)
-
-
 class ClipWeight(SurrogateTerm):
     """Policy gradient with a clipped importance weight, -sg(clip(r, 1 - low, 1 + high)) A logp: no gradient is clipped.
 
@@ -130,28 +101,3 @@ class ClipWeight(SurrogateTerm):
         ratio, advantage = log_ratio.detach().exp(), experience.advantage
         weight = ratio.clamp(0 if self.low is None else 1 - self.low, 1 + self.high)
         return -weight * advantage * evaluation.logp, (weight != ratio).to(advantage.dtype)
-
-
-class ValueRegression(SurrogateTerm):
-    """Regression of Q = rho log r on the value of the uniform policy from here on: (Q_t - sg(target_t))^2 with
-
-        target_t = A_t + rho mean_a [log pi(a | s_next) - log pi_old(a | s_next)],
-
-    the mean over the choices at the row's next decision, and no second term at its last one. The policy is
-    softmax(Q / rho) relative to the old one, so at pi = pi_old the gradient is -2 rho A grad logp. Needs the ratio
-    to `old_logp` (`OldPolicyRatio`), whose mean log-probability is recorded. Source: ROVER, arXiv:2509.24981.
-    """
-
-    rho: float = 1.0
-
-    reads = frozenset({"extras.old_mean_logp"})
-    policy_outputs = frozenset({"extras.mean_logp"})
-
-    def setup(self) -> None:
-        if self.rho <= 0:
-            raise ValueError(f"objectives.ValueRegression: rho must be > 0, found {self.rho}")
-
-    def forward(self, log_ratio: Tensor, experience: Experience, evaluation: Evaluation) -> tuple[Tensor, Tensor]:
-        gained = evaluation.extras["mean_logp"].detach() - experience.extras["old_mean_logp"]
-        target = experience.advantage + self.rho * ops.next_decision(gained, experience.mask)
-        return (self.rho * log_ratio - target).square(), torch.zeros_like(target)

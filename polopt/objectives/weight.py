@@ -48,15 +48,3 @@ class ProbabilityWeight(Weight):
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
         return evaluation.logp.detach().exp()
-
-
-class UncertaintyWeight(Weight):
-    """w = p (1 - p), at most 1/4, at p = 1/2: neither almost certain nor improbable decisions have weight.
-
-    The weight vanishes as p goes to 0, so that truly new decisions are not learned. Source: phi in CHORD,
-    arXiv:2508.11408.
-    """
-
-    def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
-        p = evaluation.logp.detach().exp()
-        return p * (1 - p)

@@ -1,4 +1,5 @@
-"""A small network that estimates the occupancy ratio of the policy and the reference by classification."""
+"""Log-ratios of occupancies, and a small network that estimates the occupancy ratio of the policy and the reference by
+classification."""
 
 from __future__ import annotations
 
@@ -10,7 +11,17 @@ from torch.nn import functional as F
 
 from polopt.experience import Experience
 from polopt.fields import ExperienceError
-from polopt.rewards.departure import LogRatio
+from polopt.part import Part
+
+
+class LogRatio(Part):
+    """Log-ratio d of the sampler's and the reference's probability: `log_ratio(experience) -> [B] or [B, T]`.
+
+    The probability is that of a row, or of a decision in its state. No gradient; values outside the mask are ignored.
+    """
+
+    def forward(self, experience: Experience) -> Tensor:
+        raise NotImplementedError
 
 
 class Discriminator(LogRatio):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
@@ -14,7 +14,6 @@ from polopt.features.base import RowMask
 from polopt.fields import ExperienceError
 from polopt.part import Part
 from polopt.part_names import name_of
-from polopt.situation import Situation
 
 
 class Reward(Part):
@@ -88,32 +87,6 @@ class OverlongPenalty(Reward):
         length = experience.lengths.to(experience.precision)
         soft = ((limit - buffer - length) / buffer).clamp(max=0)
         return torch.where(length > limit, -1.0, soft)
-
-
-class TurnRewards(Reward):
-    """Reward weight_k times the world's reward of the answer of turn k, `extras["paid"]`, on its last decision.
-
-    weights: one for each turn, the last of them for all further turns; none given means 1 each.
-    """
-
-    weights: Sequence[float] = ()
-
-    reads = frozenset({"extras.paid", "turn"})
-
-    def refusals(self, situation: Situation) -> Iterator[str]:
-        if self.weights and not any(self.weights[: situation.turns]):
-            yield (
-                f"it pays for no answer before number {situation.turns + 1} (weights {list(self.weights)}), and these "
-                f"tasks ask for {situation.turns} at most; take tasks that ask more often, as those of kind "
-                "second-chance"
-            )
-
-    def forward(self, experience: Experience) -> Tensor:
-        paid = torch.where(experience.mask, experience.extras["paid"], 0)
-        if not self.weights:
-            return paid
-        turn = experience.turn.clamp(0, len(self.weights) - 1).long()
-        return paid * torch.tensor(self.weights, dtype=paid.dtype, device=paid.device)[turn]
 
 
 class KLPenalty(Reward):

@@ -7,11 +7,6 @@ import functools
 import io
 import tokenize
 import warnings
-from collections.abc import Iterator, Sequence
-
-from polopt.experience import Experience
-from polopt.rewards.blocks import TextReward
-from polopt.situation import Situation
 
 # Desired properties, and smells, named by their absence.
 HABITS = ("assertion", "focal", "name")
@@ -107,33 +102,3 @@ def _commented(text: str) -> bool:
         return any(t.type == tokenize.COMMENT for t in tokenize.generate_tokens(io.StringIO(text).readline))
     except (tokenize.TokenError, SyntaxError):  # errors that the parser tolerates
         return False
-
-
-class UnitTest(TextReward):
-    """Mean of some `metrics` of the answer, a unit test of the function named in `field` of its task's row; -1 if it is
-    no Python.
-
-    Each metric can be satisfied without the others: the only smell of a test that does nothing is that it is empty.
-    Source: RLSQM, arXiv:2310.02368.
-    """
-
-    metrics: Sequence[str] = METRICS
-    field: str = "focal"
-
-    reads = frozenset({"extras.answer", "extras.task"})
-
-    def refusals(self, situation: Situation) -> Iterator[str]:
-        if self.field not in situation.fields:
-            yield (
-                f"it reads unit tests of the function that a task's row names as {self.field!r}, and the tasks name "
-                "none; take tasks of kind unit-tests, or of a world whose rows do"
-            )
-
-    def setup(self) -> None:
-        unknown = [name for name in self.metrics if name not in METRICS]
-        if unknown or not self.metrics:
-            raise ValueError(f"rewards.UnitTest: metrics are some of {', '.join(METRICS)}, found {list(self.metrics)}")
-
-    def read(self, text: str, row: int, experience: Experience) -> float:
-        found = metrics(text, str(experience.extras["task"][row].row.get(self.field, "")))
-        return sum(found[name] for name in self.metrics) / len(self.metrics) if found["syntax"] else -1.0

@@ -14,7 +14,6 @@ import torch
 from polopt import ops
 from polopt.experience import Experience
 from polopt.part import Part
-from polopt.sampling.parts import Select
 from polopt.sampling.source_protocols import DemonstrationSource, SolutionSource, Source, TextSource
 
 
@@ -89,23 +88,6 @@ class WithTexts(BatchMixer):
         if self.probability in (0, 1):
             return self.probability == 1
         return bool(torch.rand((), generator=source.generator) < self.probability)
-
-
-class ReplacedBySolutions(Select):
-    """Drops the rollouts of every prompt that has a demonstrated solution (see `WithSolutions`), once credit is
-    computed.
-
-    Source: the switch of HPT, arXiv:2509.04419.
-    """
-
-    reads = frozenset({"group"})
-    judges_demonstrations = True
-
-    def forward(self, experience: Experience) -> Experience:
-        index, count = ops.group_index(experience.group)
-        helped = torch.zeros_like(count, dtype=torch.bool)
-        helped[index[experience.is_demonstration]] = True
-        return experience[experience.is_demonstration | ~helped[index]]
 
 
 def _beside(

@@ -8,7 +8,6 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from polopt import ops
 from polopt.experience import Experience
 from polopt.sampling.parts import Select
 
@@ -36,40 +35,6 @@ class RandomSelect(Select):
             drawn.add_(1)
         numbers = torch.rand(len(experience), dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
         return numbers.to(experience.device)
-
-
-class RankedRows(RandomSelect):
-    """Keeps, of each group, the `best` rows of highest outcome, the `worst` of lowest, and `others` of the rest at
-    random.
-
-    Ties: the earlier row ranks higher. In a group with fewer rows the best are kept first, then the worst. The draw
-    picks places in the ranking, so the order of the rows does not matter. Source: PF-PPO, arXiv:2409.06957; its rank
-    weights BoN, BR and BW are best=1 alone, with others=1, and with worst=1.
-    """
-
-    best: int = 1
-    worst: int = 0
-    others: int = 0
-
-    reads = frozenset({"outcome", "group"})
-
-    def setup(self) -> None:
-        super().setup()
-        if min(self.best, self.worst, self.others) < 0 or self.best + self.worst + self.others < 1:
-            raise ValueError(
-                "sampling.RankedRows: best, worst and others must be >= 0 and not all 0, found "
-                f"{self.best}, {self.worst} and {self.others}"
-            )
-
-    def forward(self, experience: Experience) -> Experience:
-        index, size = ops.group_index(experience.group)
-        place = ops.group_place(experience.outcome, experience.group)
-        keep = (place < self.best) | (place >= (size - self.worst)[index])
-        if self.others:
-            # Random numbers belong to ranks; rows that are kept already rank behind all others.
-            draw = self.uniform(experience)[(size.cumsum(0) - size)[index] + place]
-            keep = keep | (ops.group_place(torch.where(keep, -1, draw), experience.group) < self.others)
-        return experience[keep]
 
 
 class ResampledRows(RandomSelect):

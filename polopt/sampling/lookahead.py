@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
-from typing import ClassVar, Literal
+from collections.abc import Sequence
+from typing import Literal
 
-import torch
 from torch import Tensor
 
-from polopt import ops
-from polopt.experience import Experience
 from polopt.part import Part
-from polopt.sampling.parts import RolloutRequest, Start
-from polopt.sampling.rollouts import Rollouts
 from polopt.sampling.similar import edit_ratio, rouge_l, suffix_match
-from polopt.sampling.source_protocols import Source
-from polopt.schedules import Schedule, now
-from polopt.situation import Situation
-from polopt.support import Support
 
 
 class Lookahead(Part):
@@ -113,87 +104,3 @@ class LookaheadConfig:
     def branches(self, copies: int) -> int:
         """Returns how many of `copies` rollouts of one prompt are leaves of its tree."""
         return round(self.share * copies)
-
-
-class LookaheadRollouts(Rollouts):
-    """Rollouts of which a fraction are leaves of a tree that grows by `look`; the others are sampled independently.
-
-    look: the branching rule.
-    share: fraction of each group that are leaves, a number or a schedule.
-
-    `extras["explored"]` [B] bool marks the leaves. `rollout_logp` is the policy's own, but leaves are not samples from
-    the policy: they take its likeliest tokens and are kept apart on purpose. Means over them are biased, an importance
-    ratio does not correct for it, and a group's baseline is that of a set that was chosen jointly. With share 0 the
-    result equals that of `Rollouts`, number for number.
-
-    Source: LATR, arXiv:2510.24302, which decreases the share in training for that reason.
-    """
-
-    look: Lookahead = Lookahead()
-    share: float | Schedule = 1.0
-
-    writes = frozenset({"extras.explored"})
-    source_capabilities = frozenset({"steps"})
-    zero_means: ClassVar[dict[str, str]] = {
-        "tree/branched": "no tree has branched, so that its leaves are copies of one answer: lower least, or raise "
-        "apart, until the policy's undecided tokens branch"
-    }
-
-    def setup(self) -> None:
-        super().setup()
-        if self.support.truncated or self.support.by_entropy is not None or self.adapt is not None:
-            raise ValueError(
-                "sampling.LookaheadRollouts: a branch may begin with a token that top-k and top-p leave out, and its "
-                f"tokens have one temperature; sample with top_k 0, top_p 1 and one temperature, found {self.support} "
-                f"and adapt={self.adapt!r}"
-            )
-        values = [value for _, value in self.share.knots] if isinstance(self.share, Schedule) else [self.share]
-        if not all(0 <= value <= 1 for value in values):
-            raise ValueError(f"sampling.LookaheadRollouts: share must be in [0, 1], found {self.share}")
-
-    def cautions(self, situation: Situation) -> Iterator[str]:
-        if self.look.top < 2 or self.look.least >= 0.5 or self.look.apart <= 0 or self.look.until == 0:
-            yield (
-                f"no tree can branch with {self.look!r}: a further branch needs top >= 2, least < 0.5, apart > 0 and "
-                "until > 0"
-            )
-        elif LookaheadConfig(self.look, now(self.share)).branches(self.group) == 1:
-            yield f"of a group of {self.group} one row is a tree's, which cannot branch; raise group or share"
-
-    def batch_metrics(self, experience: Experience) -> dict[str, float]:
-        """Returns the fraction of leaves, the mean number of different leaves and the fraction of trees that branched.
-
-        The last two are over the groups with two leaves or more, and compare leaves while the tree could branch.
-        """
-        explored = experience.extras["explored"]
-        ways = _ways(experience[explored], self.look.until)
-        found = {"explored": float(explored.double().mean())}
-        if ways:
-            found["tree/ways"] = sum(ways) / len(ways)
-            found["tree/branched"] = sum(n > 1 for n in ways) / len(ways)
-        return found
-
-    def play(
-        self, source: Source, tasks: Tensor, copies: Tensor, support: Support, starts: Sequence[Start] | None
-    ) -> Experience:
-        look = LookaheadConfig(self.look, now(self.share))
-        batch = source.rollout(RolloutRequest(tasks, copies, support, starts=starts, lookahead=look))
-        place = ops.group_place(torch.zeros(len(batch), device=batch.device), batch.group)
-        leaves = torch.tensor([look.branches(int(n)) for n in copies], device=batch.device)
-        return batch.replace(extras={"explored": place < leaves[batch.group]})
-
-
-def _ways(leaves: Experience, until: int | None) -> list[int]:
-    """Counts, for each group of two leaves or more, the different beginnings of its leaves' first answers.
-
-    A beginning is the first `until` decisions. Leaves of a tree that never branched agree in them; the decisions after
-    them are sampled independently.
-    """
-    found: dict[int, list[tuple[int, ...]]] = {}
-    for row in range(len(leaves)):
-        decided = leaves.mask[row]
-        if leaves.turn is not None and decided.any():
-            decided = decided & (leaves.turn[row] == leaves.turn[row][decided].min())
-        tokens = leaves.extras["tokens"][row][decided][:until].tolist()
-        found.setdefault(int(leaves.group[row]), []).append(tuple(tokens))
-    return [len(set(ways)) for ways in found.values() if len(ways) > 1]

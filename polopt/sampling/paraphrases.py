@@ -2,38 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
-from polopt.sampling.parts import PromptAugmenter, Start, TaskSampler
+from polopt.sampling.parts import TaskSampler
 from polopt.sampling.source_protocols import Source
-
-
-class Paraphrases(PromptAugmenter):
-    """Repeats every task with each of these endings of its prompt, "" for the prompt as it is.
-
-    Each ending makes a group of its own; the rollouts of one do not see those of another.
-    `features.Strata(by=features.RowField(name="index"), within=features.WholeBatch())` puts the rows of one task
-    together.
-    """
-
-    endings: Sequence[str]
-
-    def setup(self) -> None:
-        if len(set(self.endings)) < len(self.endings) or not self.endings:
-            raise ValueError(
-                f"sampling.Paraphrases needs endings that differ, one at least, found {list(self.endings)}"
-            )
-
-    @property
-    def each(self) -> int:  # type: ignore[override]
-        return len(self.endings)
-
-    def forward(self, source: Source, tasks: Tensor) -> tuple[Tensor, Sequence[Start]]:
-        starts = [Start(hint=ending) for ending in self.endings]
-        return torch.repeat_interleave(tasks, self.each), starts * len(tasks)
 
 
 class ConsecutiveTasks(TaskSampler):

@@ -11,8 +11,7 @@ from polopt import ops
 from polopt.experience import Experience
 from polopt.fields import ExperienceError
 from polopt.part import Part
-from polopt.sampling.allocation import allocate
-from polopt.sampling.parts import Buy, RolloutAllocator, TaskSampler
+from polopt.sampling.parts import TaskSampler
 from polopt.sampling.predictor import InContext, Predictor
 from polopt.sampling.source_protocols import PromptSource
 from polopt.sampling.success import unaided
@@ -114,86 +113,6 @@ class TopPredicted(UsesPredictor, TaskSampler):
             return tasks
         p = self.predict(source, tasks)
         return tasks[foremost(worth(p, self.by), count, source.generator).to(tasks.device)]
-
-
-class PredictedAllocator(UsesPredictor, RolloutAllocator):
-    """Allocates between `least` and `most` rollouts a task, `group` on average, to maximise their value (`allocate`) at
-    predicted success rates.
-
-    Tasks that are all but certain either way get few rollouts. Source: V0, arXiv:2602.03584; the value of a count is
-    that of arXiv:2509.25849.
-    """
-
-    predictor: Predictor = InContext()
-    context: int = 256
-    low: float = 0.0
-    high: float = 1.0
-    least: int = 2
-    most: int = 128
-
-    def setup(self) -> None:
-        super().setup()
-        if not 1 <= self.least <= self.most:
-            raise ValueError(
-                f"sampling.PredictedAllocator: need 1 <= least <= most, found {self.least} and {self.most}"
-            )
-
-    def forward(self, source: PromptSource, tasks: Tensor, group: int, buy: Buy) -> Experience:
-        rate = self.predict(source, tasks)
-        counts = allocate(rate.cpu(), group * len(tasks), self.least, self.most).to(tasks.device)
-        return noted(buy(counts), rate)
-
-
-class SequentialAllocator(UsesPredictor, RolloutAllocator):
-    """Samples `group` rollouts of every task, then one more at a time of tasks for which it lowers the error enough, up
-    to `most`.
-
-    With outcomes scaled to [-1, 1], fusing k rollouts of mean m with a prior v leaves the error
-
-        MSE(k) = D / (k D + 1),   D = max(0, (m - v)^2 - 1 / k),
-
-    and one more rollout is sampled while MSE(k) - MSE(k + 1) > cost. If the mean agrees with the prior, D is 0 and no
-    rollout is added; if it clearly disagrees, the decrease tends to 1 / (k (k + 1)): with the default cost up to 16
-    rollouts. The additional rollouts make the batch larger than the loop's.
-
-    Source: V0.5, arXiv:2603.10848.
-    """
-
-    predictor: Predictor = InContext()
-    context: int = 256
-    low: float = 0.0
-    high: float = 1.0
-    most: int = 16
-    cost: float = 0.0039
-
-    def setup(self) -> None:
-        super().setup()
-        if self.most < 1 or self.cost < 0:
-            raise ValueError(
-                f"sampling.SequentialAllocator: need most >= 1 and cost >= 0, found {self.most} and {self.cost}"
-            )
-
-    def forward(self, source: PromptSource, tasks: Tensor, group: int, buy: Buy) -> Experience:
-        rate = self.predict(source, tasks)
-        batch = buy(torch.full_like(tasks, group))
-        while (going := self.goes_on(batch, rate)).any():
-            batch = Experience.join([batch, buy(going.to(tasks))])
-        return noted(batch, rate)
-
-    def goes_on(self, batch: Experience, rate: Tensor) -> Tensor:
-        """Returns the mask [M] of tasks that get one more rollout."""
-        group, none = batch.group.to(rate.device), torch.zeros_like(rate)
-        count = none.index_add(0, group, torch.ones_like(group, dtype=rate.dtype))
-        won = none.index_add(0, group, self.scores(batch).to(rate.device))
-        mean = 2 * won / count.clamp(min=1) - 1
-        gain = look_ahead(ops.prior_error(mean, 2 * rate - 1, 1 / count.clamp(min=1)), count)
-        return (gain > self.cost) & (count > 0) & (count < self.most)
-
-
-def look_ahead(apart: Tensor, count: Tensor) -> Tensor:
-    """MSE(k) - MSE(k + 1) of a mean of k values of variance 1, fused with a prior of squared error D: D / (k D + 1) -
-    D / ((k + 1) D + 1)."""
-    return apart**2 / ((count * apart + 1) * ((count + 1) * apart + 1))
 
 
 def noted(batch: Experience, rate: Tensor) -> Experience:

@@ -50,27 +50,6 @@ class TopK(Select):
         return experience[keep]
 
 
-class BalancedGroups(Select):
-    """Keeps, of a group's rows below its mean outcome, at most as many as there are rows not below it.
-
-    The earlier rows stay: rollouts of one prompt are exchangeable, so their order is as good as a random draw. A credit
-    that compares with the group's mean uses the rows that are left. Source: REC, arXiv:2509.24203.
-    """
-
-    reads = frozenset({"outcome", "group"})
-
-    def forward(self, experience: Experience) -> Experience:
-        group, below = experience.group, experience.outcome < ops.group_mean(experience.outcome, experience.group)
-        index, size = ops.group_index(group)
-        order = index.argsort(stable=True)
-        # Number of rows below the mean in the same group up to each row, itself included.
-        passed = below[order].cumsum(0)
-        earlier = torch.cat([passed.new_zeros(1), passed])[size.cumsum(0) - size]
-        place = torch.empty_like(passed).index_copy(0, order, passed - earlier[index[order]])
-        room = ops.group_sum((~below).to(experience.outcome), group)
-        return experience[~below | (place <= room)]
-
-
 class UniqueAnswers(Select):
     """Keeps the first row of each group with a given text, `extras["answer"]`. Source: RFT, arXiv:2308.01825."""
 

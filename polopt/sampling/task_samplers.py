@@ -76,20 +76,6 @@ class TopScore(TaskSampler):
         }
 
 
-class PosteriorScore(TopScore):
-    """Selects the tasks of the highest score at a success rate p sampled from their Beta posterior:
-
-        "gain": p (1 - p)^2, highest at 1/3;    "variance": p (1 - p), highest at 1/2.
-
-    Source: VADE, arXiv:2511.18902; "variance" is the learnability of arXiv:2509.21268.
-    """
-
-    by: Literal["gain", "variance"] = "gain"
-
-    def score(self, p: Tensor) -> Tensor:
-        return worth(p, self.by)
-
-
 class Curriculum(TopScore):
     """Selects the tasks whose success rate is nearest to `target`, a number or a schedule: from easy to hard as it
     falls."""

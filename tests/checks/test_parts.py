@@ -94,7 +94,7 @@ def test_a_part_gets_the_batches_that_it_can_read():
     objective, scaled, *_ = checks.check(po.method("bnpo"), lab=False)
     assert {f.verdict for f in scaled.findings} == {"holds"}
     assert not objective.refused
-    (guarded,) = checks.check(objectives.GRPOGuardRatio(), lab=False)
+    (guarded,) = checks.check(methods.grpo_guard.GRPOGuardRatio(), lab=False)
     assert not guarded.breaks
 
 

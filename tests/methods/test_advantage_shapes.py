@@ -13,12 +13,13 @@ from sentences import batch_of, same, slope
 
 import polopt as po
 from polopt import ops
-from polopt.credit import BetaScale, GroupMean, GroupStd, HalfGroupAdvantage, RelativeAdvantage
-from polopt.credit.half_groups import upper_share
+from polopt.credit import GroupMean, GroupStd, RelativeAdvantage
 from polopt.features.rows import DecisionCount, MeanEntropy, RowField, SuccessRate
 from polopt.fields import ExperienceError
 from polopt.lab import TabularPolicy, TokenTree, TreeSource
 from polopt.lab.problems import digits
+from polopt.methods.bnpo import BetaScale
+from polopt.methods.canon import HalfGroupAdvantage, upper_share
 from polopt.objectives import TokenMean
 from polopt.part_diff import diff
 from polopt.sampling.parts import RolloutRequest

@@ -11,12 +11,12 @@ from sentences import same
 import polopt as po
 from polopt.claims.problems.bilevel import Bilevel, align, good_hint, wrong_goal
 from polopt.claims.problems.sampled import SampledBilevel
-from polopt.credit import LearnedDiscount, RewardToGo
+from polopt.credit import RewardToGo
 from polopt.experience import Experience
 from polopt.fields import ExperienceError
 from polopt.lab.walks import StatePolicy, WalkSource
+from polopt.methods.barfi import AlignedReward, LearnedDiscount
 from polopt.problems.mdp import random_mdp
-from polopt.rewards import AlignedReward
 from polopt.solvers import ConjugateGradient, Neumann, implicit_gradient
 from polopt.training.provided import LANGUAGE
 
@@ -223,6 +223,7 @@ def test_the_problems_are_what_they_say() -> None:
 
 def test_language_training_refuses_it() -> None:
     assert LANGUAGE.refusals(po.method("barfi")) == [
-        "rewards.AlignedReward needs extras.aux, extras.features, which language training cannot provide; take another "
+        "methods.barfi.AlignedReward needs extras.aux, extras.features, which language training cannot "
+        "provide; take another "
         "part, or train it in a loop of your own"
     ]

@@ -19,16 +19,9 @@ from polopt.evaluation import Evaluation
 from polopt.experience import Experience
 from polopt.lab import TreeSource
 from polopt.lab.problems import digits
-from polopt.methods.chord import fading
-from polopt.objectives import (
-    OneToken,
-    PolicyGradient,
-    ProbabilityWeight,
-    SequenceSum,
-    Surrogate,
-    TokenMean,
-    UncertaintyWeight,
-)
+from polopt.methods.chord import UncertaintyWeight, fading
+from polopt.methods.otr import OneToken
+from polopt.objectives import PolicyGradient, ProbabilityWeight, SequenceSum, Surrogate, TokenMean
 from polopt.part_diff import diff
 from polopt.sampling import WithDemonstrations, WithTexts
 

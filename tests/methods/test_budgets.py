@@ -14,20 +14,13 @@ import polopt as po
 from polopt.evaluation import Evaluation
 from polopt.lab import TabularPolicy, TokenTree, TreeSource
 from polopt.lab.budgets import graded
+from polopt.methods.gvm import GradientVarianceAllocator
+from polopt.methods.knapsack_rl import KnapsackAllocator
+from polopt.methods.vade import PosteriorScore
+from polopt.methods.vas import VariancePromotingSampler
 from polopt.objectives import Aggregate, PolicyGradient, PromptMean, SequenceMean, SequenceSum, Surrogate
 from polopt.part_diff import diff
-from polopt.sampling import (
-    Curriculum,
-    GradientVarianceAllocator,
-    KnapsackAllocator,
-    PosteriorScore,
-    SuccessCounts,
-    UniformTasks,
-    VariancePromotingSampler,
-    apportioned,
-    knapsack,
-    neyman,
-)
+from polopt.sampling import Curriculum, SuccessCounts, UniformTasks, apportioned, knapsack, neyman
 from polopt.sampling.diversity import distinct, mean_edit_distance, self_bleu
 from polopt.sampling.parts import RolloutRequest
 from polopt.sampling.task_samplers import foremost

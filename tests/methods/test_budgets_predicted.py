@@ -12,15 +12,9 @@ import polopt as po
 from polopt.fields import ExperienceError
 from polopt.lab import TabularPolicy, TokenTree, TreeSource
 from polopt.lab.abilities import OraclePredictor
-from polopt.sampling import (
-    BaseRate,
-    InContext,
-    PredictedAllocator,
-    Predictor,
-    Rollouts,
-    SequentialAllocator,
-    TopPredicted,
-)
+from polopt.methods.v0 import PredictedAllocator
+from polopt.methods.v0_5 import SequentialAllocator
+from polopt.sampling import BaseRate, InContext, Predictor, Rollouts, TopPredicted
 from polopt.sampling.allocation import allocate
 
 RATES = [0.02, 0.1, 0.3, 0.5, 0.5, 0.7, 0.9, 0.98]

@@ -19,10 +19,10 @@ from polopt.lab import TabularPolicy, flat_gradient
 from polopt.lab.measure import learning
 from polopt.lab.problems import digits
 from polopt.lab.walks import StatePolicy, WalkSource
+from polopt.methods.chi2_occupancy import AnswerRatio, Departure, departure, excess, trimmed_mean
 from polopt.metrics import correlation, least_true_gain, proxy_hacking
 from polopt.problems.mdp import TabularMDP, random_mdp
-from polopt.rewards import AnswerRatio, Departure, Discriminator, KLPenalty
-from polopt.rewards.departure import departure, excess, trimmed_mean
+from polopt.rewards import Discriminator, KLPenalty
 from polopt.sampling.parts import RolloutRequest
 from polopt.training.provided import LANGUAGE
 

@@ -8,9 +8,10 @@ from sentences import batch_of, same, slope
 import polopt as po
 from polopt.lab.problems import digits
 from polopt.lab.selection import as_rows, rewarded
+from polopt.methods.d3s import HighestVariance
+from polopt.methods.pf_ppo import RankedRows
 from polopt.objectives import SequenceMean, TokenMean
 from polopt.part_diff import diff
-from polopt.sampling import HighestVariance, RankedRows
 
 WHOLE = {"rows": (1.0, 1.0), "tokens": (1.0, 1.0)}
 

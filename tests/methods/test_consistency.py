@@ -11,11 +11,11 @@ import torch
 
 import polopt as po
 from polopt.claims.problems.phrasings import dependence, divergence, recommender
-from polopt.credit import ParaphraseConsistency, RelativeAdvantage, ReturnsPlusMeasures, TermEntropy
-from polopt.credit.consistency import share_distance
+from polopt.credit import RelativeAdvantage
 from polopt.experience import Experience
 from polopt.features.groupings import SameKind, SamePrompt, WholeBatch
 from polopt.lab import TabularPolicy, TokenTree, TreeSource
+from polopt.methods.infocons import ParaphraseConsistency, ReturnsPlusMeasures, TermEntropy, share_distance
 from polopt.worlds import Task
 
 
@@ -167,7 +167,7 @@ def test_every_task_is_asked_in_every_phrasing() -> None:
     for number in task.unique():
         assert judged.advantage[task == number].sum().item() == pytest.approx(0, abs=1e-9)
     with pytest.raises(ValueError, match="endings that differ"):
-        po.sampling.Paraphrases(endings=["", ""])
+        po.methods.infocons.Paraphrases(endings=["", ""])
 
 
 def test_it_is_grpo_but_for_guide_and_credit() -> None:

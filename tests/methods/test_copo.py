@@ -14,12 +14,13 @@ from loops import clipped, decisions
 from sentences import batch_of, same, slope
 
 import polopt as po
-from polopt.credit import AcrossGroups, MultiAdvantage, RelativeAdvantage, WeightedAdvantage
+from polopt.credit import RelativeAdvantage, WeightedAdvantage
 from polopt.features.rows import AnswerEntropy, Logistic
 from polopt.fields import ExperienceError
 from polopt.lab import TabularPolicy
 from polopt.lab.problems import digits
-from polopt.objectives import PerAdvantageSurrogate, Surrogate
+from polopt.methods.copo import AcrossGroups, MultiAdvantage, PerAdvantageSurrogate
+from polopt.objectives import Surrogate
 
 
 def answer_entropy(answers: list[str], base: float) -> float:

@@ -98,8 +98,8 @@ def test_the_ratio_of_a_thought_is_the_geometric_mean_or_the_product() -> None:
     old, policy = policy_of(Tokens(count=3), seed=1), policy_of(Tokens(count=3), seed=2)
     batch = batch_of(old)
     said = policy.evaluate(batch)
-    whole = po.objectives.DrawMeanRatio(root=False)(batch, said)
-    rooted = po.objectives.DrawMeanRatio()(batch, said)
+    whole = po.methods.cot2.DrawMeanRatio(root=False)(batch, said)
+    rooted = po.methods.cot2.DrawMeanRatio()(batch, said)
     same(whole, said.logp - batch.rollout_logp)
     thought = batch.extras["thought"]
     same(rooted[thought], whole[thought] / 3)
@@ -211,9 +211,9 @@ def test_it_learns_and_micro_batches_add_up() -> None:
 
 
 def test_what_has_no_mixtures_is_refused() -> None:
-    assert LANGUAGE.lacking(po.method("cot2")) == [Lack("objectives.DrawMeanRatio", "field", "extras.drawn")]
+    assert LANGUAGE.lacking(po.method("cot2")) == [Lack("methods.cot2.DrawMeanRatio", "field", "extras.drawn")]
     found = LANGUAGE.lacking(po.method("cot2", stage=1))
-    assert found == [Lack("objectives.SoftTargets", "field", "extras.targets")]
+    assert found == [Lack("methods.cot2.SoftTargets", "field", "extras.targets")]
     policy = policy_of(Tokens())
     batch = batch_of(policy)
     with pytest.raises(SupportError, match="no support of tokens"):

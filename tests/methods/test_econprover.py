@@ -8,8 +8,9 @@ from batches import random_batch
 
 import polopt as po
 from polopt.claims.problems.alike import PROBLEMS, Alike, alike
+from polopt.methods.econprover import ShortestCorrect, TaggedPrompts
 from polopt.part_diff import diff
-from polopt.sampling import Rollouts, ShortestCorrect, TaggedPrompts
+from polopt.sampling import Rollouts
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -14,9 +14,8 @@ from polopt.experience import Experience
 from polopt.fields import ExperienceError
 from polopt.lab import TabularPolicy, TokenTree, TreeSource
 from polopt.lab.problems import digits
+from polopt.methods.etcon import EtConCorrectness, boxed, clean, consistent, correct, in_form, plain
 from polopt.objectives import Clip
-from polopt.rewards import EtConCorrectness
-from polopt.rewards.editing import boxed, clean, consistent, correct, in_form, plain
 from polopt.worlds import Task
 
 

@@ -8,8 +8,9 @@ from chat_server import served
 
 import polopt as po
 from polopt.features.masks import IsCorrect, SignalAbove
+from polopt.methods.fapo import FlawedPositive
 from polopt.part_diff import diff
-from polopt.rewards import FlawedPositive, OutcomeReward, OverlongPenalty, SumOfRewards, step_verdict
+from polopt.rewards import OutcomeReward, OverlongPenalty, SumOfRewards, step_verdict
 from polopt.worlds import Task
 
 

@@ -14,11 +14,12 @@ from sentences import same
 
 import polopt as po
 from polopt import ops
-from polopt.credit import NormalScores
 from polopt.features.groupings import SameKind, SamePrompt
 from polopt.features.masks import TaskKindIs
-from polopt.objectives import Clip, EntropyBand, Surrogate
-from polopt.rewards import ConditionalReward, LengthEnvelope
+from polopt.methods.g2rpo import EntropyBand, NormalScores
+from polopt.methods.rlcm_scaling import LengthEnvelope
+from polopt.objectives import Clip, Surrogate
+from polopt.rewards import ConditionalReward
 
 
 def normal_scores(values: list[float]) -> list[float]:

@@ -15,10 +15,13 @@ from polopt.features.groupings import SamePrompt, SameTask
 from polopt.lab import TabularPolicy, TokenTree, TreeSource
 from polopt.lab.helped import Reading, lock, rulebook
 from polopt.lab.problems import digits
-from polopt.objectives import MixtureRatio, TokenRatio
+from polopt.methods.policyrollout import RulePrompts
+from polopt.methods.pope import SolutionPrefixes
+from polopt.methods.rex_rag import MixtureRatio, RetryRollouts
+from polopt.objectives import TokenRatio
 from polopt.ops import NOTHING
 from polopt.part_diff import diff
-from polopt.sampling import RetryRollouts, Rollouts, RulePrompts, SolutionPrefixes
+from polopt.sampling import Rollouts
 
 # Beginnings of solutions --------------------------------------------------------------------------------------
 

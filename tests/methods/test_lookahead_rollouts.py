@@ -11,9 +11,10 @@ from polopt.claims.problems.crossroads import crossroads
 from polopt.config import ConfigError
 from polopt.lab import TabularPolicy, TokenTree, TreeSource, training
 from polopt.lab.problems import digits
+from polopt.methods.latr import LookaheadRollouts
 from polopt.part_diff import diff
 from polopt.policies.vllm import VLLMSpec
-from polopt.sampling import Lookahead, LookaheadRollouts
+from polopt.sampling import Lookahead
 from polopt.sampling.parts import RolloutRequest
 from polopt.schedules import Schedule
 from polopt.support import Support

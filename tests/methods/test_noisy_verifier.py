@@ -11,8 +11,9 @@ from polopt.claims.problems.verifier import expected_push, verdicts
 from polopt.credit import GroupMean, GroupStd, RelativeAdvantage
 from polopt.lab import TabularPolicy, TokenTree
 from polopt.lab.problems import digits
+from polopt.methods.noisy_verifier import BackwardCorrected, FixedRates, ForwardCorrected, RejudgedRates
 from polopt.part_diff import diff
-from polopt.rewards import BackwardCorrected, FixedRates, ForwardCorrected, OutcomeReward, RejudgedRates
+from polopt.rewards import OutcomeReward
 
 EXACT = {"rtol": 1e-12, "atol": 1e-14}
 
@@ -93,7 +94,7 @@ def test_rates_may_differ_from_answer_to_answer_and_the_gradient_is_still_the_cl
     rho0, rho1 = (0.45 * torch.rand(2, 3, generator=g, dtype=torch.double) for _ in range(2))
     alone = RelativeAdvantage(baseline=None, scale=None)
     sentence = po.method("noisy-verifier", correction="backward").but(
-        credit=alone, **{"reward.rates": po.rewards.NotedRates(), "reward.least": 1e-6}
+        credit=alone, **{"reward.rates": po.methods.noisy_verifier.NotedRates(), "reward.least": 1e-6}
     )
     same(expected_push(sentence, policy, tree, rho0, rho1), tree.gradient(policy))
     raw = sentence.but(reward=OutcomeReward())

@@ -12,9 +12,10 @@ from sentences import batch_of, same, slope
 import polopt as po
 from polopt.lab import TabularPolicy, TokenTree, expectation, flat_gradient
 from polopt.lab.problems import digits, lengths
+from polopt.methods.policy_cliff import SurprisalPenalty
 from polopt.metrics import policy_stability, q_values
 from polopt.problems.mdp import TabularMDP, random_mdp, two_goals
-from polopt.rewards import KLPenalty, SurprisalPenalty
+from polopt.rewards import KLPenalty
 
 
 def normal(g: torch.Generator, *shape: int) -> torch.Tensor:

@@ -17,8 +17,8 @@ from polopt.backends import FolderPool, LocalPool, PublishedGroup
 from polopt.backends.pool import MOST_BYTES, groups_of
 from polopt.lab import TreeSource
 from polopt.lab.problems import digits
-from polopt.sampling import Rollouts, Swarm
-from polopt.sampling.swarm import shared
+from polopt.methods.sapo_swarm import Swarm, shared
+from polopt.sampling import Rollouts
 
 GOOD: dict[str, Any] = {
     "task": 0,

@@ -6,9 +6,10 @@ import pytest
 import torch
 
 import polopt as po
-from polopt.credit import GroupMean, LeaveOneOut, RelativeAdvantage, ShrunkMean, trust_in_mean
+from polopt.credit import GroupMean, LeaveOneOut, RelativeAdvantage
 from polopt.features.rows import RowField
 from polopt.fields import ExperienceError
+from polopt.methods.v0_5 import ShrunkMean, trust_in_mean
 
 PRIOR = RowField(name="predicted")
 SEEDS = range(4)

@@ -144,14 +144,14 @@ def test_dhpo_at_its_ends_is_grpo_and_gspo_and_on_one_token_ppo() -> None:
 def test_a_hesitation_of_rounding_error_is_none() -> None:
     entropy = torch.tensor([[0.7, 0.7 + 1e-9, 0.7], [0.1, 0.5, 0.3]], dtype=torch.double)
     batch = po.Experience(mask=torch.ones(2, 3, dtype=torch.bool))
-    found = po.objectives.NormalisedEntropy()(batch, po.Evaluation(logp=entropy, entropy=entropy))
+    found = po.methods.dhpo.NormalisedEntropy()(batch, po.Evaluation(logp=entropy, entropy=entropy))
     torch.testing.assert_close(found, torch.tensor([[0.5] * 3, [0.0, 1.0, 0.5]]).double(), atol=1e-2, rtol=0)
 
 
 @pytest.mark.parametrize("settings", [{"token": (1.2, 0.2)}, {"sequence": (0.1, -0.2)}, {"weight": 1.5}])
 def test_hybrid_clip_refuses(settings) -> None:
     with pytest.raises(ValueError, match=f"HybridClip: {next(iter(settings))}"):
-        po.objectives.HybridClip(**settings)
+        po.methods.dhpo.HybridClip(**settings)
 
 
 # BAPO ---------------------------------------------------------------------------------------------------------
@@ -188,7 +188,7 @@ def test_bapo(seed: int, share: str) -> None:
     x = Numbers(batch)
     tokens, start, seen = sum(map(len, x.rows)), bapo_quotient(x, 0.6, 1.0, share), set()
     for times in (0.5, 1.001, 1.02, 1.1, 100.0):
-        trust = po.objectives.BalancedClip(high=(1.0, 1.6), target=times * start, share=share, dual=1.5)
+        trust = po.methods.bapo_clip.BalancedClip(high=(1.0, 1.6), target=times * start, share=share, dual=1.5)
         low, high = searched(x, times * start, share)
         seen.add((round(low, 2), round(high, 2)))
 
@@ -224,7 +224,7 @@ def test_bapo_without_negatives_keeps_its_starts() -> None:
 @pytest.mark.parametrize("settings", [{"low": (0.9, 0.6)}, {"high": (0.9, 1.2)}, {"step_size": 0.0}, {"dual": 1.0}])
 def test_balanced_clip_refuses(settings) -> None:
     with pytest.raises(ValueError, match=f"BalancedClip: .*{next(iter(settings))}"):
-        po.objectives.BalancedClip(**settings)
+        po.methods.bapo_clip.BalancedClip(**settings)
 
 
 # REC ----------------------------------------------------------------------------------------------------------
@@ -291,7 +291,7 @@ def test_balanced_drops_the_surplus_below_the_mean() -> None:
     group = torch.tensor([4, 4, 9, 4, 9, 4, 9, 2, 7, 7])
     batch = po.Experience(mask=torch.ones(10, 1, dtype=torch.bool), outcome=outcome, group=group)
     batch = batch.replace(extras={"row": torch.arange(10)})
-    kept = po.sampling.BalancedGroups()(batch).extras["row"].tolist()
+    kept = po.methods.rec.BalancedGroups()(batch).extras["row"].tolist()
     # Group 4: one right, the first wrong one stays. Group 9: mean 0.5, two are not below it. 2 and 7 are unanimous.
     assert kept == [0, 1, 2, 4, 6, 7, 8, 9]
 

@@ -14,8 +14,8 @@ from polopt.claims.problems.recomposed import longer_is_surer
 from polopt.lab import TabularPolicy, TokenTree, TreeSource, training
 from polopt.lab.problems import digits, lengths
 from polopt.lab.shapes import coin
+from polopt.methods.rorecomp import LengthRecomposed, SelectByField, shortest_right_longest_wrong
 from polopt.part_diff import diff
-from polopt.sampling import LengthRecomposed, SelectByField, shortest_right_longest_wrong
 from polopt.sampling.parts import RolloutRequest
 from polopt.schedules import Schedule
 

@@ -10,8 +10,9 @@ import torch
 import polopt as po
 from polopt.lab import TabularPolicy, train
 from polopt.lab.problems import digits
+from polopt.methods.mpo_meta import AuditedRubric, ProgramGrader
 from polopt.part_diff import diff
-from polopt.rewards import AuditedRubric, Item, ProgramGrader, RubricReward
+from polopt.rewards import Item, RubricReward
 from polopt.sampling.parts import RolloutRequest
 
 

@@ -10,14 +10,16 @@ from sentences import batch_of, same, slope
 
 import polopt as po
 from polopt import Evaluation, Experience
-from polopt.credit import AnchoredDemonstrations, IncludeDemonstrations, RelativeAdvantage, WhitenedAdvantage
+from polopt.credit import RelativeAdvantage, WhitenedAdvantage
 from polopt.lab import TabularPolicy, TokenTree
 from polopt.lab.problems import digits
-from polopt.objectives import MixtureRatio, TokenRatio
+from polopt.methods.rex_rag import MixtureRatio, trie_logp
+from polopt.methods.tempsamp_r1 import AnchoredDemonstrations, BentReward, IncludeDemonstrations, bent
+from polopt.objectives import TokenRatio
 from polopt.ops import NOTHING
 from polopt.part_diff import diff
-from polopt.rewards import BentReward, ClippedReward, KLPenalty, bent, interval_iou
-from polopt.sampling import WithSolutions, trie_logp
+from polopt.rewards import ClippedReward, KLPenalty, interval_iou
+from polopt.sampling import WithSolutions
 
 # TempSamp-R1 --------------------------------------------------------------------------------------------------
 

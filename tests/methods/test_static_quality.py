@@ -14,7 +14,8 @@ import polopt as po
 from polopt.claims.problems.unit_tests import Grammar, written
 from polopt.experience import Experience
 from polopt.fields import ExperienceError
-from polopt.rewards import KLPenalty, LinearTokenReward, OutcomeReward, UnitTest
+from polopt.methods.rlsqm import LinearTokenReward, UnitTest
+from polopt.rewards import KLPenalty, OutcomeReward
 from polopt.rewards.unit_tests import METRICS, SMELLS, metrics
 from polopt.worlds import Task, UnitTests
 from polopt.worlds.recipe import parse_world

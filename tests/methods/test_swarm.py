@@ -19,8 +19,8 @@ from polopt.claims.problems.swarm import knowing
 from polopt.lab import TabularPolicy, TokenTree, TreeSource, training
 from polopt.lab.problems import digits
 from polopt.lab.shapes import coin
+from polopt.methods.sapo_swarm import Swarm
 from polopt.part_diff import diff
-from polopt.sampling import Swarm
 from polopt.sampling.parts import RolloutRequest
 
 FORK = multiprocessing.get_context("fork")
@@ -361,7 +361,7 @@ def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(ValueError, match="may have no probability under top-k"):
         Swarm(support=po.Support(top_k=3))
     with pytest.raises(ValueError, match="begin with what others cannot see; leave guide None"):
-        Swarm(guide=po.sampling.TaggedPrompts())
+        Swarm(guide=po.methods.econprover.TaggedPrompts())
 
 
 # Two processes that learn ------------------------------------------------------------------------------------------

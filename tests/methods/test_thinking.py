@@ -12,9 +12,9 @@ import polopt as po
 from polopt.claims.problems.thinking import ThinkingPolicy, frontier, questions
 from polopt.features.masks import AnswerMatches, SignalAbove, TaskKindIs
 from polopt.lab.problems import digits
+from polopt.methods.adacot import MaskThinkDecision, ThinkOrNot
 from polopt.part_diff import diff
-from polopt.rewards import OutcomeReward, SumOfRewards, ThinkOrNot
-from polopt.sampling import MaskThinkDecision
+from polopt.rewards import OutcomeReward, SumOfRewards
 from polopt.sampling.parts import RolloutRequest
 
 

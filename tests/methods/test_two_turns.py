@@ -10,12 +10,13 @@ from sentences import batch_of, same, slope
 
 import polopt as po
 from polopt.claims.problems.turns import TwoTurns, copier
-from polopt.credit import GroupMean, GroupStd, LeaveOneOut, RelativeAdvantage, RewardToGo, TurnAdvantage
+from polopt.credit import GroupMean, GroupStd, LeaveOneOut, RelativeAdvantage, RewardToGo
 from polopt.experience import Experience
 from polopt.lab import TabularPolicy, expectation, flat_gradient
 from polopt.lab.problems import digits
+from polopt.methods.score import TurnAdvantage, TurnRewards
 from polopt.metrics import attempts, correction
-from polopt.rewards import KLPenalty, TurnRewards
+from polopt.rewards import KLPenalty
 
 
 def batch(seed: int = 0, B: int = 8, T: int = 9) -> Experience:

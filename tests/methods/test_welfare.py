@@ -12,22 +12,28 @@ import torch
 from sentences import batch_of, same, slope
 
 import polopt as po
-from polopt.credit import RelativeAdvantage, StandardisedReturns
-from polopt.credit.revalued import standardised
+from polopt.credit import RelativeAdvantage
 from polopt.experience import Experience
 from polopt.features.groupings import WholeBatch
 from polopt.fields import ExperienceError
 from polopt.lab.problems import digits
+from polopt.methods.gtalign import (
+    CELLS,
+    DistinctPayoffs,
+    LegiblePayoffs,
+    StandardisedReturns,
+    distinct,
+    payoffs,
+    standardised,
+)
 from polopt.rewards import (
     Blocks,
     Brevity,
     ConditionalReward,
-    DistinctPayoffs,
     GeometricMean,
     HasBlock,
     KLPenalty,
     LeadingBlocks,
-    LegiblePayoffs,
     LengthWindow,
     MinimumReward,
     OutcomeReward,
@@ -38,10 +44,8 @@ from polopt.rewards import (
     efficient,
     geometric_mean,
     least,
-    payoffs,
 )
 from polopt.rewards.blocks import block, in_order
-from polopt.rewards.payoffs import CELLS, distinct
 
 
 def utilities(seed: int = 0) -> torch.Tensor:
@@ -290,7 +294,7 @@ def test_refusals() -> None:
         (LeadingBlocks, {"names": []}, "names of the blocks"),
         (Brevity, {"scale": 0.0}, "scale must be > 0"),
         (Blocks, {"names": []}, "names of the blocks"),
-        (po.credit.ReturnsPlusMeasures, {"measures": [], "weights": []}, "as many weights"),
+        (po.methods.infocons.ReturnsPlusMeasures, {"measures": [], "weights": []}, "as many weights"),
     ):
         with pytest.raises(ValueError, match=message):
             part(**settings)

@@ -17,15 +17,9 @@ from scipy import stats
 import polopt as po
 from polopt.evaluation import Evaluation
 from polopt.experience import Experience
-from polopt.objectives import (
-    Clip,
-    ClipCov,
-    KLCov,
-    STEERWeight,
-    Surrogate,
-    TokenMean,
-    Unclipped,
-)
+from polopt.methods.clip_cov_kl_cov import ClipCov, KLCov
+from polopt.methods.steer import STEERWeight
+from polopt.objectives import Clip, Surrogate, TokenMean, Unclipped
 
 
 class TestSteadyEntropy:

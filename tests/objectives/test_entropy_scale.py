@@ -14,15 +14,10 @@ from entropy_batches import SEEDS, TOKENS, levels, numbers, places, surveyed
 
 import polopt as po
 from polopt import ops
-from polopt.credit import BoundedAdvantage, GroupStd, RelativeAdvantage
+from polopt.credit import GroupStd, RelativeAdvantage
 from polopt.experience import Experience
-from polopt.objectives import (
-    Clip,
-    EntropyAdvantage,
-    EntropyClip,
-    EntropyLevel,
-    Surrogate,
-)
+from polopt.methods.hapo import BoundedAdvantage, EntropyAdvantage, EntropyClip, EntropyLevel
+from polopt.objectives import Clip, Surrogate
 
 COMPAT = pytest.mark.parametrize("compat", ["text", "released"])
 

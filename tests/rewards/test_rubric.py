@@ -12,8 +12,8 @@ from rows_judges import say
 
 import polopt as po
 from polopt.backends import Chat
-from polopt.rewards import AuditedRubric, HTTPGrader, HTTPMeta, Item, ProgramGrader, RubricReward
-from polopt.rewards.measured import SEEN, agreement
+from polopt.methods.mpo_meta import SEEN, AuditedRubric, ProgramGrader, agreement
+from polopt.rewards import HTTPGrader, HTTPMeta, Item, RubricReward
 from polopt.rewards.rewritten import parsed, read_marks
 from polopt.rewards.texts import TextBuffers
 from polopt.worlds import Task
@@ -94,7 +94,7 @@ class TestReward:
             ({"samples": 1}, "samples >= 2"),
             (
                 {"meta": HTTPMeta(chat=Chat(url="http://x/v1", model="m"))},
-                "invents items, and rewards.ProgramGrader() knows",
+                "invents items, and methods.mpo_meta.ProgramGrader() knows",
             ),
         ],
     )

@@ -11,16 +11,15 @@ from torch import Tensor
 import polopt
 from polopt import Algorithm, Experience, Support
 from polopt.credit import GAE
+from polopt.methods.clip_cov_kl_cov import ClipCov, KLCov
+from polopt.methods.hapo import EntropyAdvantage
+from polopt.methods.steer import STEERWeight
 from polopt.objectives import (
-    ClipCov,
-    EntropyAdvantage,
     EntropyBonus,
-    KLCov,
     LogRatioReward,
     PairedObjective,
     SequenceMean,
     SequenceSum,
-    STEERWeight,
     Surrogate,
     TokenMean,
     ValueLoss,

@@ -33,7 +33,7 @@ WARM: dict[str, Any] = {"method": "sft", "steps": 15, "rows": 16, "optimiser": {
 # One method for each thing that a sampling part asks of its source, with what the tiny policy has room for.
 RISING = {"part": "schedules.Schedule", "knots": [[0, 0.0], [1, 0.5], [5, 1.0]]}
 REPLAY = {"but": {"sampling": {"part": "sampling.Replay", "share": RISING}}}
-LOOK = {"but": {"sampling": {"part": "sampling.LookaheadRollouts", "share": 0.5}}}
+LOOK = {"but": {"sampling": {"part": "methods.latr.LookaheadRollouts", "share": 0.5}}}
 METHODS: dict[str, dict[str, Any]] = {
     "grpo": {},
     "gvm": {"block": "wte"},

@@ -80,7 +80,7 @@ RUNS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "chosen tasks": (
         GPT2,
         DIGITS,
-        {"method": "vade", "group": 4, "but": {"sampling.budget": {"part": "sampling.KnapsackAllocator"}}},
+        {"method": "vade", "group": 4, "but": {"sampling.budget": {"part": "methods.knapsack_rl.KnapsackAllocator"}}},
     ),
     "beginnings": (
         GPT2,

@@ -16,7 +16,7 @@ import polopt as po
 from polopt.backends import Chat
 from polopt.config import ConfigError
 from polopt.errors import PoloptWarning
-from polopt.rewards.payoffs import CELLS
+from polopt.methods.gtalign import CELLS
 from polopt.situation import Situation
 from polopt.training.estimate import estimate
 from polopt.training.language import LanguageDomain
@@ -82,7 +82,7 @@ def test_texts_that_do_not_fit_an_answer_are_refused() -> None:
 
 def test_attempts_that_tasks_do_not_ask_for() -> None:
     assert found("score", turns=2) == []
-    assert "credit.TurnAdvantage" in found("score")[0]
+    assert "methods.score.TurnAdvantage" in found("score")[0]
     with pytest.raises(ConfigError, match=r"rewards\.TurnRewards: it pays for no answer before number 2"):
         found({"slug": "score", "stage": 1})
     assert found({"slug": "score", "stage": 1}, turns=2) == []

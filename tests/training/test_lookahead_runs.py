@@ -9,7 +9,8 @@ import torch
 from test_swarm_runs import source_of
 
 import polopt as po
-from polopt.sampling import Lookahead, LookaheadRollouts
+from polopt.methods.latr import LookaheadRollouts
+from polopt.sampling import Lookahead
 from polopt.sampling.parts import RolloutRequest
 from polopt.support import Support
 from polopt.training.source import LanguageSource

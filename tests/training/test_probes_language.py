@@ -10,8 +10,10 @@ from learners import stopping
 from tiny_runs import GUESS, Digits, lines, policy, training_of
 
 import polopt as po
+from polopt.methods.policyrollout import RulePrompts
+from polopt.methods.rex_rag import RetryRollouts
 from polopt.ops import NOTHING
-from polopt.sampling import RetryRollouts, Rollouts, RulePrompts
+from polopt.sampling import Rollouts
 from polopt.training import recipe as recipes
 from polopt.training.episode_player import EpisodePlayer
 from polopt.training.run import Run

@@ -198,7 +198,7 @@ SETTINGS: list[tuple[Any, ...]] = [
     (RL + "method", "a b:c"),
     (RL + "method", "..:c"),
     (RL + "method", {"name": "grpo", "group": ["a" * 50] * 1000}, "group"),
-    (RL + "but", {"sampling.phrasings": {"part": "sampling.Paraphrases", "endings": ["a"] * 1000}}, "but"),
+    (RL + "but", {"sampling.phrasings": {"part": "methods.infocons.Paraphrases", "endings": ["a"] * 1000}}, "but"),
     (RL + "but", []),
     (RL + "but", {"objective.trust.high": NAN}, "objective.trust.high"),
     (RL + "but", {"objective.trust.high": "x"}, "high"),

@@ -12,8 +12,9 @@ from test_runs import Stop, StopAt
 from tiny_runs import GUESS, outcome, recipe
 
 import polopt as po
-from polopt.credit import SegmentAdvantage
-from polopt.sampling import PartialRollouts, SegmentRollouts, TreeRollouts
+from polopt.methods.spo import SegmentAdvantage, SegmentRollouts
+from polopt.methods.spo_tree import TreeRollouts
+from polopt.sampling import PartialRollouts
 from polopt.support import Support
 from polopt.training.launch import resume, train
 

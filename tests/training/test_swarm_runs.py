@@ -11,7 +11,7 @@ from test_replay_runs import LONG
 from tiny_runs import DIGITS, Digits, Stop, StopAt, lines, outcome, policy, recipe
 
 from polopt.backends import FolderPool, LocalPool, PublishedGroup
-from polopt.sampling import Swarm
+from polopt.methods.sapo_swarm import Swarm
 from polopt.sampling.parts import RolloutRequest
 from polopt.support import Support
 from polopt.training.episode_player import EpisodePlayer

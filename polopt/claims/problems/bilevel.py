@@ -19,9 +19,8 @@ class Bilevel:
     """A problem with the world's reward and a designer's hint, both [S, A]. An episode stops with probability
     1 - mdp.discount at each step. entropy: weight of each visited state's entropy in the inner update.
 
-    theta: [S A] logits, flat. phi: [3 S A + 1], the shares of a table for `rewards.AlignedReward` and the logit of a
-    further discount for `credit.LearnedDiscount`.
-    """
+    theta: [S A] logits, flat. phi: [3 S A + 1], the shares of a table for `methods.barfi.AlignedReward` and the logit
+    of a further discount for `methods.barfi.LearnedDiscount`."""
 
     mdp: TabularMDP
     primary: Tensor

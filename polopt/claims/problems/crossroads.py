@@ -13,7 +13,8 @@ from polopt.lab.measure import training
 from polopt.lab.policy import TabularPolicy
 from polopt.lab.source import TreeSource
 from polopt.lab.tree import TokenTree
-from polopt.sampling import Lookahead, LookaheadRollouts
+from polopt.methods.latr import LookaheadRollouts
+from polopt.sampling import Lookahead
 
 DECISIONS, WORDS = (0.58, 0.38, 0.04), (0.5, 0.45)
 

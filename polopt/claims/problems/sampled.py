@@ -9,21 +9,19 @@ from torch import Tensor
 
 from polopt.algorithm import Algorithm
 from polopt.claims.problems.bilevel import Bilevel
-from polopt.credit import LearnedDiscount
 from polopt.experience import Experience
 from polopt.lab.measure import learning
 from polopt.lab.walks import StatePolicy, WalkSource
-from polopt.rewards import AlignedReward
+from polopt.methods.barfi import AlignedReward, LearnedDiscount
 from polopt.sampling.parts import RolloutRequest
 
 
 class SampledBilevel:
     """What `claims.problems.bilevel.align` asks of a problem, from sampled episodes.
 
-    sentence: the inner update, with `rewards.AlignedReward` for its reward and `credit.LearnedDiscount` for its credit.
-    rows: episodes of an inner step. outer: episodes of each of the two batches of an outer step, which are drawn apart,
-    so that what is multiplied is independent. episodes: how many were drawn so far.
-    """
+    sentence: the inner update, with `methods.barfi.AlignedReward` for its reward and `methods.barfi.LearnedDiscount`
+    for its credit. rows: episodes of an inner step. outer: episodes of each of the two batches of an outer step, which
+    are drawn apart, so that what is multiplied is independent. episodes: how many were drawn so far."""
 
     def __init__(self, problem: Bilevel, sentence: Algorithm, *, rows: int, outer: int, seed: int = 0) -> None:
         self.problem, self.sentence, self.outer = problem, sentence, outer
@@ -41,7 +39,9 @@ class SampledBilevel:
         """theta after so many batches of the sentence."""
         reward, credit = self.sentence.reward, self.sentence.credit
         if not isinstance(reward, AlignedReward) or not isinstance(credit, LearnedDiscount):
-            raise ValueError("SampledBilevel: the sentence needs rewards.AlignedReward and credit.LearnedDiscount")
+            raise ValueError(
+                "SampledBilevel: the sentence needs methods.barfi.AlignedReward and methods.barfi.LearnedDiscount"
+            )
         reward.get_buffer("phi").copy_(phi[:-1].view(3, -1))
         credit.get_buffer("logit").copy_(phi[-1])
         self._at(theta)

@@ -15,8 +15,8 @@ from polopt.lab.policy import TabularPolicy
 from polopt.lab.problems import contexts
 from polopt.lab.source import TreeSource
 from polopt.lab.tree import TokenTree, flat_gradient
+from polopt.methods.sapo_swarm import as_drawn, shared
 from polopt.objectives import Surrogate, TokenRatio, Unclipped
-from polopt.sampling.swarm import as_drawn, shared
 from polopt.support import PLAIN
 
 

@@ -224,7 +224,7 @@ def odd() -> Iterator[None]:
             {"stages.rl": {"method": "grpo", "steps": 1, "rows": 64}},
             r"stages.rl: sampling.Rollouts samples answers to tasks, .* set",
         ),
-        ({"stages.rl.but.credit": {"part": "credit.TurnAdvantage"}}, r"TurnAdvantage needs .*turn"),
+        ({"stages.rl.but.credit": {"part": "methods.score.TurnAdvantage"}}, r"TurnAdvantage needs .*turn"),
         ({"stages.rl.but.credit": {"part": "credit.RelativeAdvantage"}}, r"ValueLoss needs value_target"),
         ({"stages.rl.row": 3}, r"stages.rl.row.*rows"),
         ({"limits": 3}, r"limits"),
