@@ -128,7 +128,7 @@ EXTRAS: dict[str, Extra] = {
         Extra(
             "rollout_is_weights", _BT, "float", "importance weights of verl's rollout correction", "bridges.verl_loss"
         ),
-        Extra("row_reward", _B, "float", "reward of rows without decisions, where reward is [B, T]", "rewards.Rewards"),
+        Extra("row_reward", _B, "float", "reward of rows without decisions, where reward is [B, T]", "rewards.Reward"),
         Extra("sampled", _B, "int", "number of the batch in which the row was sampled", "sampling.SuccessReplay"),
         Extra("skipped", _B, "int", "shared groups that were passed over", "methods.sapo_swarm.Swarm"),
         Extra("solved", _B, "bool", "whether the row's task was solved", _LANGUAGE),
