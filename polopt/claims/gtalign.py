@@ -6,8 +6,8 @@ from polopt.credit import RelativeAdvantage
 from polopt.lab import TabularPolicy, TokenTree, TreeSource
 from polopt.lab.tree import flat_gradient
 from polopt.method import Finding, claim
-from polopt.methods.gtalign import gtalign
-from polopt.rewards import OutcomeReward, arithmetic_mean, choose, efficient, geometric_mean
+from polopt.methods.gtalign import arithmetic_mean, choose, efficient, gtalign
+from polopt.rewards import OutcomeReward, geometric_mean
 
 
 @claim(

@@ -1,18 +1,16 @@
 """Credit assignment: advantages of decisions from rewards."""
 
-from polopt.credit.modulated import ModulatedAdvantage
+from polopt.credit.baselines import GreedyReturn, GroupMean, LeaveOneOut, MovingAverage
+from polopt.credit.estimators import GAE, ConstantAdvantage, RelativeAdvantage, RewardToGo
 from polopt.credit.parts import Baseline, Credit, Scale
-from polopt.credit.relative import (
-    GreedyReturn,
-    GroupMean,
-    GroupStd,
-    LeaveOneOut,
-    MovingAverage,
-    RelativeAdvantage,
+from polopt.credit.scales import GroupStd
+from polopt.credit.wrappers import (
+    ClippedAdvantage,
+    ModulatedAdvantage,
     WeightedAdvantage,
     WeightedSum,
+    WhitenedAdvantage,
 )
-from polopt.credit.stepwise import GAE, ClippedAdvantage, ConstantAdvantage, RewardToGo, WhitenedAdvantage
 
 __all__ = [
     "GAE",

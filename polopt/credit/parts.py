@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from torch import Tensor
 
@@ -72,3 +72,8 @@ class Scale(Part):
 
     def forward(self, experience: Experience, returns: Tensor) -> Tensor:
         raise NotImplementedError
+
+
+def row_weights(experience: Experience, unit: Literal["row", "token"]) -> Tensor | None:
+    """Returns how often each row counts in a statistic of its group, [B]: once for each token. None is once each."""
+    return experience.lengths if unit == "token" else None

@@ -16,8 +16,8 @@ from polopt.method import Paper, method
 from polopt.methods.grpo import grpo
 from polopt.objectives import TokenMean
 from polopt.objectives.parts import Ratio, SurrogateTerm
-from polopt.objectives.ratio import TokenRatio
-from polopt.objectives.trust import pessimistic
+from polopt.objectives.ratios import TokenRatio
+from polopt.objectives.surrogate_terms import pessimistic
 
 
 @method(

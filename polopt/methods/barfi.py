@@ -7,8 +7,8 @@ from torch import Tensor
 
 from polopt import ops
 from polopt.algorithm import Algorithm
+from polopt.credit.estimators import RewardToGo
 from polopt.credit.parts import Credit
-from polopt.credit.stepwise import RewardToGo
 from polopt.experience import Experience
 from polopt.fields import ExperienceError
 from polopt.method import Paper, method

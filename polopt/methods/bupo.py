@@ -13,8 +13,8 @@ from polopt.fields import OLD
 from polopt.layers import Layer, check_layer
 from polopt.method import Paper, method
 from polopt.objectives import Clip, ObjectiveSchedule, Phase, Surrogate, TokenMean, TokenRatio, WithMetrics
+from polopt.objectives.compositions import DecisionMetric
 from polopt.objectives.parts import Ratio
-from polopt.objectives.phases import DecisionMetric
 from polopt.ops import LIMIT
 from polopt.sampling import Rollouts
 

@@ -16,7 +16,7 @@ from polopt.experience import Experience
 from polopt.method import Paper, method
 from polopt.objectives import Surrogate, SurrogateTerm, TokenMean, TokenRatio
 from polopt.objectives.parts import Ratio, whole_of
-from polopt.objectives.trust import pessimistic
+from polopt.objectives.surrogate_terms import pessimistic
 from polopt.sampling import MixedGroups, Rollouts
 from polopt.setting_types import Unbounded
 

@@ -11,7 +11,7 @@ from polopt import ops
 from polopt.algorithm import Algorithm
 from polopt.credit import RelativeAdvantage, WeightedAdvantage
 from polopt.credit.parts import Credit
-from polopt.credit.relative import WeightedSum
+from polopt.credit.wrappers import WeightedSum
 from polopt.evaluation import Evaluation
 from polopt.experience import Experience
 from polopt.features.base import Grouping

@@ -13,7 +13,7 @@ from polopt.method import Paper, method
 from polopt.methods.grpo import grpo
 from polopt.objectives import AuxiliaryLoss, TokenMean
 from polopt.objectives.parts import Ratio, Regulariser
-from polopt.objectives.ratio import TokenRatio
+from polopt.objectives.ratios import TokenRatio
 from polopt.sampling import Demonstrations
 from polopt.schedules import Schedule
 

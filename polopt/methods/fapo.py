@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from polopt.algorithm import Algorithm
@@ -62,7 +63,7 @@ def fapo(
     a > b, without any schedule. weight 0 is outcomes alone; 2 makes flawed as bad as wrong.
 
     Flaws come from the environment's signal `signal`, or from a chat model, `chat`, with the prompt `FLAWS` on each
-    right answer: the paper trains a generative judge of 4 billion weights for this; `rewards.step_verdict` is the
+    right answer: the paper trains a generative judge of 4 billion weights for this; `methods.fapo.step_verdict` is the
     reward of that judge. As in the authors' code, which was read for this: the judge evaluates right answers only, and
     a reply without a score counts as no flaw. The code sets the reward to 0.0, which is this at weight 1. Its length
     buffer is half of the limit; ours is DAPO's fifth.
@@ -105,3 +106,19 @@ class FlawedPositive(Reward):
         elif punished.any():
             punished = punished.masked_scatter(punished, self.flawed(experience[punished]))
         return torch.where(punished, -self.weight, 0.0).to(experience.outcome.dtype)
+
+
+def step_verdict(found: Int[Tensor, "B"], first: Int[Tensor, "B"], steps: Int[Tensor, "B"]) -> Float[Tensor, "B"]:
+    """Returns the reward of a process judge that names the first wrong step, with n = `steps` steps, counted from 0:
+        1 for finding none where there is none;   1 - |found - first| / n for naming one where there is one;
+        -1 for anything else.
+
+    found: the judge's verdict, -1 for none; any other number outside 0 .. n - 1 stands for an unreadable verdict.
+    first: the true first wrong step, -1 for none.
+
+    Source: FAPO's GenRM, arXiv:2510.22543.
+    """
+    named, wrong = (found >= 0) & (found < steps), first >= 0
+    near = 1 - (found - first).abs() / steps.clamp(min=1)
+    agreed = torch.where(wrong, near, 1.0)
+    return torch.where(torch.where(wrong, named, found == -1), agreed, -1.0)

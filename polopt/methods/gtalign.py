@@ -13,9 +13,9 @@ from torch import Tensor
 
 from polopt import ops
 from polopt.algorithm import Algorithm
+from polopt.credit.estimators import RelativeAdvantage
 from polopt.credit.parts import Credit
-from polopt.credit.relative import RelativeAdvantage
-from polopt.credit.revalued import RewardTransform
+from polopt.credit.wrappers import RewardTransform
 from polopt.experience import Experience
 from polopt.features.base import Grouping
 from polopt.features.groupings import SameKind
@@ -80,9 +80,8 @@ def gtalign(
 
     The policy must write the four blocks: fine-tune it to do so first, as the authors do. blocks=False is polopt's
     own, for policies that do not: the terms that read the blocks are dropped, and Q and the length of the answer are
-    left. P rewards unequal numbers, true or not. While an answer is generated, `rewards.choose` reads its payoffs,
-    weighted by prices, and returns the move to continue with.
-    """
+    left. P rewards unequal numbers, true or not. While an answer is generated, `methods.gtalign.choose` reads its
+    payoffs, weighted by prices, and returns the move to continue with."""
     soft = {"steepness": steepness, "of": "words"}
     length = LengthWindow(low=answer[0], high=answer[1], block="response" if blocks else None, **soft)  # type: ignore[arg-type]
     of_user: list[tuple[float, Reward]] = [(0.5, OutcomeReward(shift=EPSILON / 0.5)), (0.2, length)]
@@ -247,3 +246,32 @@ class LegiblePayoffs(TextReward):
 
     def read(self, text: str, row: int, experience: Experience) -> float:
         return float(payoffs(block(text, self.block) or "") is not None)
+
+
+# (utilities [K, ...] of K parties, weights [K]) -> welfare [...].
+Rule = Callable[[Tensor, Tensor], Tensor]
+
+
+def arithmetic_mean(values: Tensor, weights: Tensor) -> Tensor:
+    """Returns sum_k w_k u_k / sum w over the first dimension."""
+    return torch.tensordot(weights / weights.sum(), values, 1)
+
+
+def efficient(values: Tensor) -> Tensor:
+    """Returns the Pareto-efficient choices [N] bool of utilities [K, N]: no other choice is as good for all and better
+    for one."""
+    mine, other = values[:, :, None], values[:, None, :]
+    return ~((other >= mine).all(0) & (other > mine).any(0)).any(1)
+
+
+def choose(payoffs: Tensor, rule: Rule, price: Tensor | None = None, weights: Tensor | None = None) -> Tensor:
+    """Returns the index of the choice with the highest welfare of payoffs [K, N], the first among equals.
+
+    For steering during generation: parse the payoffs that a policy has written, multiply them by `price` [K] or [K, N],
+    which a provider may set, and continue with the choice of highest welfare. A price of one party for all choices does
+    not change the geometric mean's choice; a price for each choice does.
+    """
+    weights = payoffs.new_ones(len(payoffs)) if weights is None else weights
+    if price is not None:
+        payoffs = payoffs * (price[:, None] if price.ndim == 1 else price)
+    return rule(payoffs, weights).argmax()

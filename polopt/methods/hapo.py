@@ -18,7 +18,7 @@ from polopt.features.groupings import SamePrompt
 from polopt.method import Paper, method
 from polopt.objectives import Surrogate, TokenMean, TokenRatio
 from polopt.objectives.parts import SurrogateTerm, whole_of
-from polopt.objectives.trust import pessimistic
+from polopt.objectives.surrogate_terms import pessimistic
 from polopt.part import Part
 from polopt.rewards import OutcomeReward, OverlongPenalty, SumOfRewards
 from polopt.sampling import EntropyTemperature, MixedGroups, Rollouts

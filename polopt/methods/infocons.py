@@ -13,7 +13,7 @@ from polopt import ops
 from polopt.algorithm import Algorithm
 from polopt.credit import GroupMean, GroupStd, RelativeAdvantage
 from polopt.credit.parts import Credit
-from polopt.credit.revalued import RewardTransform
+from polopt.credit.wrappers import RewardTransform
 from polopt.experience import Experience
 from polopt.features.base import Grouping, RowFeature
 from polopt.features.groupings import SamePrompt, Strata, WholeBatch

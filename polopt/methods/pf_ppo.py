@@ -9,7 +9,7 @@ from polopt.algorithm import Algorithm
 from polopt.experience import Experience
 from polopt.method import Paper, method
 from polopt.methods.ppo import ppo
-from polopt.sampling.chance import RandomSelect
+from polopt.sampling.filters import RandomSelect
 
 
 @method(

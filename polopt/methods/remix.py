@@ -11,7 +11,7 @@ from polopt.experience import Experience
 from polopt.method import Paper, method
 from polopt.objectives import EntropyBonus, ReferenceKL, Regulariser, SequenceMean, Surrogate, TokenRatio
 from polopt.objectives.parts import Ratio, SurrogateTerm
-from polopt.objectives.trust import pessimistic
+from polopt.objectives.surrogate_terms import pessimistic
 from polopt.sampling import Replay
 from polopt.schedules import Schedule
 from polopt.setting_types import Unbounded

@@ -14,8 +14,8 @@ from polopt.experience import Experience
 from polopt.method import Paper, method
 from polopt.methods.grpo import grpo
 from polopt.part_names import name_of
+from polopt.sampling.filters import MixedGroups
 from polopt.sampling.rollouts import Rollouts
-from polopt.sampling.select import MixedGroups
 from polopt.sampling.source_protocols import ImportingSource
 from polopt.schedules import Schedule, now
 

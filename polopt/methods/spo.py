@@ -13,8 +13,8 @@ from polopt.experience import Experience
 from polopt.method import Paper, method
 from polopt.objectives import Clip, Surrogate, TokenMean, TokenRatio
 from polopt.sampling import UncertainTokens
+from polopt.sampling.filters import in_doubt
 from polopt.sampling.rollouts import Rollouts
-from polopt.sampling.segment_rollouts import in_doubt
 from polopt.sampling.source_protocols import ContinuingSource
 
 PAPER = Paper(

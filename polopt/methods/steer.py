@@ -16,7 +16,7 @@ from polopt.method import Paper, method
 from polopt.methods.grpo import grpo
 from polopt.objectives import Clip, TokenMean
 from polopt.objectives.parts import Ratio, Weight, whole_of
-from polopt.objectives.ratio import TokenRatio
+from polopt.objectives.ratios import TokenRatio
 
 
 @method(

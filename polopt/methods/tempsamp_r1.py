@@ -61,7 +61,7 @@ def tempsamp_r1(
     reference's KL is taken on the solution as well. The paper's group of 4 (8 for Charades) is 3 (7) rollouts here, as
     `rows` counts them.
 
-    Its rewards are interval overlaps (`rewards.interval_iou`), 0 where they are disjoint (its printed
+    Its rewards are interval overlaps (`lab.demonstrations.interval_iou`), 0 where they are disjoint (its printed
     formula would be negative there), plus a reward for the format, so in [0, 1] before it is bent. Its two phases,
     answers alone and then answers after reasoning, are two stages with tasks of their own. That the discount is a share
     of the highest reward is our reading.

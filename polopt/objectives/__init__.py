@@ -1,9 +1,15 @@
 """Objectives: losses composed of a ratio, a trust region, weights, a reducer and regularisers."""
 
-from polopt.objectives.aggregate import PromptMean, SequenceMean, SequenceSum, TokenMean
-from polopt.objectives.branches import Branch, BranchedObjective
-from polopt.objectives.distil import Distillation, SampledDistillation
-from polopt.objectives.offpolicy import ExponentialAdvantageWeight, ForwardKL, ImportanceWeight, SamplerKL
+from polopt.objectives.aggregates import PromptMean, SequenceMean, SequenceSum, TokenMean
+from polopt.objectives.compositions import (
+    Branch,
+    BranchedObjective,
+    DecisionMetric,
+    ObjectiveSchedule,
+    Phase,
+    WithMetrics,
+)
+from polopt.objectives.distillation import Distillation, SampledDistillation
 from polopt.objectives.paired import (
     HingeLink,
     ImplicitReward,
@@ -15,12 +21,16 @@ from polopt.objectives.paired import (
     SquaredLink,
 )
 from polopt.objectives.parts import Aggregate, Objective, Ratio, Regulariser, SurrogateTerm, Weight
-from polopt.objectives.phases import DecisionMetric, ObjectiveSchedule, Phase, WithMetrics
-from polopt.objectives.ratio import OldPolicyRatio, SequenceRatio, TokenRatio
-from polopt.objectives.regularise import EntropyBonus, EntropyTarget, ReferenceKL, ValueLoss
+from polopt.objectives.ratios import OldPolicyRatio, SequenceRatio, TokenRatio
+from polopt.objectives.regularisers import EntropyBonus, EntropyTarget, ForwardKL, ReferenceKL, SamplerKL, ValueLoss
 from polopt.objectives.surrogate import AuxiliaryLoss, Surrogate
-from polopt.objectives.trust import Clip, ClipWeight, PolicyGradient, SaturatedRatio, Unclipped
-from polopt.objectives.weight import ProbabilityWeight, TruncatedImportance
+from polopt.objectives.surrogate_terms import Clip, ClipWeight, PolicyGradient, SaturatedRatio, Unclipped
+from polopt.objectives.weights import (
+    ExponentialAdvantageWeight,
+    ImportanceWeight,
+    ProbabilityWeight,
+    TruncatedImportance,
+)
 
 __all__ = [
     "Aggregate",

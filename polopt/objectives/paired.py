@@ -13,7 +13,7 @@ from polopt import ops
 from polopt.evaluation import Evaluation, Loss
 from polopt.experience import Experience
 from polopt.fields import ExperienceError, policy_field
-from polopt.objectives.aggregate import TokenMean
+from polopt.objectives.aggregates import TokenMean
 from polopt.objectives.anchor import anchor_logp, check_anchor
 from polopt.objectives.parts import Aggregate, Objective, Regulariser
 from polopt.objectives.surrogate import regularised

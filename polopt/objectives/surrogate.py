@@ -11,10 +11,10 @@ from polopt import ops
 from polopt.evaluation import Evaluation, Loss
 from polopt.experience import Experience
 from polopt.fields import check_shape
-from polopt.objectives.aggregate import TokenMean
+from polopt.objectives.aggregates import TokenMean
 from polopt.objectives.parts import Aggregate, Objective, Ratio, Regulariser, SurrogateTerm, Weight, unused
-from polopt.objectives.ratio import TokenRatio
-from polopt.objectives.trust import Clip
+from polopt.objectives.ratios import TokenRatio
+from polopt.objectives.surrogate_terms import Clip
 from polopt.schedules import now
 from polopt.support import SupportError
 

@@ -3,12 +3,11 @@
 from polopt.backends.pool import FolderPool, LocalPool, Pool, PublishedGroup
 from polopt.sampling.allocation import allocate, allocate_exactly, apportioned, knapsack, knapsack_value, neyman
 from polopt.sampling.batch_mixers import BatchMixer, WithDemonstrations, WithSolutions, WithTexts
-from polopt.sampling.chance import ResampledRows
 from polopt.sampling.diversity import distinct, edit_distance, mean_edit_distance, self_bleu
+from polopt.sampling.filters import MixedGroups, NonZeroAdvantage, ResampledRows, TopK, UncertainTokens, UniqueAnswers
 from polopt.sampling.fragments import Fragments
 from polopt.sampling.histories import History, fit, predictor_loss
 from polopt.sampling.lookahead import Lookahead
-from polopt.sampling.paraphrases import ConsecutiveTasks
 from polopt.sampling.partial_rollouts import PartialRollouts
 from polopt.sampling.parts import (
     EqualRollouts,
@@ -26,12 +25,10 @@ from polopt.sampling.predicted import TopPredicted, UsesPredictor
 from polopt.sampling.predictor import BaseRate, InContext, Predictor
 from polopt.sampling.replay import Replay
 from polopt.sampling.rollouts import Demonstrations, PreferencePairs, RawTexts, Rollouts
-from polopt.sampling.segment_rollouts import UncertainTokens
-from polopt.sampling.select import MixedGroups, NonZeroAdvantage, TopK, UniqueAnswers
 from polopt.sampling.source_protocols import Source, SourceError
 from polopt.sampling.success import SuccessCounts
 from polopt.sampling.successes import SuccessReplay
-from polopt.sampling.task_samplers import Curriculum
+from polopt.sampling.task_samplers import ConsecutiveTasks, Curriculum
 from polopt.sampling.task_table import TaskTable
 from polopt.sampling.temperature import EntropyTemperature
 

@@ -8,9 +8,9 @@ from chat_server import served
 
 import polopt as po
 from polopt.features.masks import IsCorrect, SignalAbove
-from polopt.methods.fapo import FlawedPositive
+from polopt.methods.fapo import FlawedPositive, step_verdict
 from polopt.part_diff import diff
-from polopt.rewards import OutcomeReward, OverlongPenalty, SumOfRewards, step_verdict
+from polopt.rewards import OutcomeReward, OverlongPenalty, SumOfRewards
 from polopt.worlds import Task
 
 

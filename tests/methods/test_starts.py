@@ -12,13 +12,14 @@ import polopt as po
 from polopt import Evaluation, Experience
 from polopt.credit import RelativeAdvantage, WhitenedAdvantage
 from polopt.lab import TabularPolicy, TokenTree
+from polopt.lab.demonstrations import interval_iou
 from polopt.lab.problems import digits
 from polopt.methods.rex_rag import MixtureRatio, trie_logp
 from polopt.methods.tempsamp_r1 import AnchoredDemonstrations, BentReward, IncludeDemonstrations, bent
 from polopt.objectives import TokenRatio
 from polopt.ops import NOTHING
 from polopt.part_diff import diff
-from polopt.rewards import ClippedReward, KLPenalty, interval_iou
+from polopt.rewards import ClippedReward, KLPenalty
 from polopt.sampling import WithSolutions
 
 # TempSamp-R1 --------------------------------------------------------------------------------------------------

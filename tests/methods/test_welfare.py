@@ -22,7 +22,10 @@ from polopt.methods.gtalign import (
     DistinctPayoffs,
     LegiblePayoffs,
     StandardisedReturns,
+    arithmetic_mean,
+    choose,
     distinct,
+    efficient,
     payoffs,
     standardised,
 )
@@ -39,9 +42,6 @@ from polopt.rewards import (
     OutcomeReward,
     PositiveReward,
     SumOfRewards,
-    arithmetic_mean,
-    choose,
-    efficient,
     geometric_mean,
     least,
 )

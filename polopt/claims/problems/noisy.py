@@ -11,7 +11,7 @@ from polopt.experience import Experience
 from polopt.lab.measure import train
 from polopt.lab.policy import TabularPolicy
 from polopt.lab.tree import TokenTree
-from polopt.sampling.chance import RandomSelect
+from polopt.sampling.filters import RandomSelect
 
 PROMPTS, ARMS = 16, 8
 

@@ -1,4 +1,4 @@
-"""Regularisers of the surrogate: distance to a reference, entropy, the critic's error."""
+"""Regularisers: terms beside the surrogate."""
 
 from __future__ import annotations
 
@@ -11,6 +11,23 @@ from polopt.fields import policy_field
 from polopt.objectives.anchor import anchor_logp, check_anchor
 from polopt.objectives.parts import Ratio, Regulariser
 from polopt.schedules import Schedule
+
+
+class SamplerKL(Regulariser):
+    """coefficient * k2 to the behaviour policy: (logp - rollout_logp)^2 / 2 at each decision. OPMD's regulariser."""
+
+    reads = frozenset({"rollout_logp"})
+
+    def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
+        return ops.kl_estimate("k2", evaluation.logp, experience.rollout_logp)
+
+
+class ForwardKL(Regulariser):
+    """-coefficient * logp: KL(sampler || policy) on the sampler's decisions, up to a constant. This is the
+    likelihood of all of them, good and bad: the same as raising every advantage by the coefficient, as AsymRE does."""
+
+    def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
+        return -evaluation.logp
 
 
 class ReferenceKL(Regulariser):

@@ -1,4 +1,4 @@
-"""Reduction of per-decision terms to a scalar. Every denominator is the whole optimiser batch's."""
+"""Aggregates: how per-token terms become one scalar."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Importance ratios between the current policy and an earlier one."""
+"""Log importance ratios."""
 
 from __future__ import annotations
 

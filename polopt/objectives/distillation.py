@@ -1,4 +1,4 @@
-"""On-policy distillation: losses towards a teacher evaluated on the policy's own decisions."""
+"""Distillation towards a teacher's probabilities."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trust regions: limits on the policy's change by one batch of experience."""
+"""Surrogate terms: how far a batch of experience may move the policy."""
 
 from __future__ import annotations
 
@@ -9,21 +9,6 @@ from polopt.evaluation import Evaluation
 from polopt.experience import Experience
 from polopt.objectives.parts import SurrogateTerm
 from polopt.setting_types import Unbounded
-
-
-def pessimistic(
-    ratio: Tensor, advantage: Tensor, low: float | Tensor, high: float | Tensor, dual: float | None = None
-) -> tuple[Tensor, Tensor]:
-    """PPO's terms max(-A r, -A clip(r, low, high)), bounded by -A dual where A < 0; and 1 where a bound is active.
-
-    ratio, advantage: [B, T]. low, high: bounds of the ratio itself, numbers or [B, T].
-    """
-    free, held = -advantage * ratio, -advantage * ratio.clamp(min=low).clamp(max=high)
-    terms, stopped = torch.maximum(free, held), held > free
-    if dual is not None:
-        bound = torch.where(advantage < 0, -advantage * dual, torch.inf)
-        terms, stopped = torch.minimum(terms, bound), stopped | (terms > bound)
-    return terms, stopped.to(advantage.dtype)
 
 
 class PolicyGradient(SurrogateTerm):
@@ -101,3 +86,18 @@ class ClipWeight(SurrogateTerm):
         ratio, advantage = log_ratio.detach().exp(), experience.advantage
         weight = ratio.clamp(0 if self.low is None else 1 - self.low, 1 + self.high)
         return -weight * advantage * evaluation.logp, (weight != ratio).to(advantage.dtype)
+
+
+def pessimistic(
+    ratio: Tensor, advantage: Tensor, low: float | Tensor, high: float | Tensor, dual: float | None = None
+) -> tuple[Tensor, Tensor]:
+    """PPO's terms max(-A r, -A clip(r, low, high)), bounded by -A dual where A < 0; and 1 where a bound is active.
+
+    ratio, advantage: [B, T]. low, high: bounds of the ratio itself, numbers or [B, T].
+    """
+    free, held = -advantage * ratio, -advantage * ratio.clamp(min=low).clamp(max=high)
+    terms, stopped = torch.maximum(free, held), held > free
+    if dual is not None:
+        bound = torch.where(advantage < 0, -advantage * dual, torch.inf)
+        terms, stopped = torch.minimum(terms, bound), stopped | (terms > bound)
+    return terms, stopped.to(advantage.dtype)

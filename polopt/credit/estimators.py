@@ -1,4 +1,4 @@
-"""Credit that differs between the decisions of one row."""
+"""Estimators of advantages from returns, rewards and values."""
 
 from __future__ import annotations
 
@@ -8,9 +8,34 @@ import torch
 from torch import Tensor
 
 from polopt import ops
-from polopt.credit.parts import Credit
+from polopt.credit.baselines import GroupMean
+from polopt.credit.parts import Baseline, Credit, Scale
+from polopt.credit.scales import GroupStd
 from polopt.experience import Experience
-from polopt.fields import ExperienceError
+from polopt.fields import ExperienceError, check_shape
+
+
+class RelativeAdvantage(Credit):
+    """A_i = (R_i - baseline_i) / scale_i on every decision of row i.
+
+    R: [B] outcome, or the sum of a row's per-decision rewards. baseline None is 0, scale None is 1.
+    A row that equals its baseline has advantage 0, whatever its scale.
+    """
+
+    baseline: Baseline | None = GroupMean()
+    scale: Scale | None = GroupStd()
+
+    reads = frozenset({"reward"})
+
+    def forward(self, experience: Experience) -> Tensor:
+        returns = experience.returns().detach()
+        advantage = returns
+        if self.baseline is not None:
+            advantage = advantage - check_shape(self.baseline(experience, returns), returns, self.baseline)
+        if self.scale is not None:
+            scale = check_shape(self.scale(experience, returns), returns, self.scale)
+            advantage = torch.where(advantage == 0, 0, advantage / scale)
+        return torch.where(experience.mask, advantage[:, None], 0)
 
 
 class ConstantAdvantage(Credit):
@@ -113,35 +138,6 @@ class GAE(Credit):
         """Returns the lambda-return A + V."""
         value = torch.where(experience.mask, experience.value.detach(), 0)
         return self(experience) + value
-
-
-class WhitenedAdvantage(Credit):
-    """(A - mean) / (std + eps) over the decisions of the whole batch, arXiv:2006.05990. 0 if there are none."""
-
-    credit: Credit
-    eps: float = 1e-8
-
-    def forward(self, experience: Experience) -> Tensor:
-        advantage, mask = self.credit(experience), experience.mask
-        # Measured from the first decision, so that rounding gives an all-equal batch exactly 0.
-        advantage = advantage - advantage[mask][:1].sum()
-        centred = torch.where(mask, advantage - ops.masked_mean(advantage, mask), 0)
-        std = (centred.square().sum() / (mask.sum() - 1).clamp(min=1)).sqrt()
-        return centred / (std + self.eps)
-
-
-class ClippedAdvantage(Credit):
-    """The advantage, clipped to [-limit, limit]."""
-
-    credit: Credit
-    limit: float
-
-    def setup(self) -> None:
-        if self.limit <= 0:
-            raise ValueError(f"credit.ClippedAdvantage: limit must be > 0, found {self.limit}")
-
-    def forward(self, experience: Experience) -> Tensor:
-        return self.credit(experience).clamp(-self.limit, self.limit)
 
 
 def _flagged(experience: Experience) -> Tensor:

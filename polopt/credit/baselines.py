@@ -1,0 +1,77 @@
+"""Baselines: what a row's return is compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from polopt import ops
+from polopt.credit.parts import Baseline, row_weights
+from polopt.experience import Experience
+from polopt.features.base import Grouping
+from polopt.features.groupings import SamePrompt, single_row_groups
+from polopt.situation import Situation
+
+
+class GroupMean(Baseline):
+    """Mean return of the row's group, itself included. On a group of n it shrinks the expected gradient by
+    1 - 1/n. within: the grouping. unit: whether each row counts once, or each of its tokens, so that the sum of
+    the advantages over the group's tokens is 0 (HAPO, arXiv:2509.16591)."""
+
+    within: Grouping = SamePrompt()
+    unit: Literal["row", "token"] = "row"
+
+    def refusals(self, situation: Situation) -> Iterator[str]:
+        yield from single_row_groups(self.within, situation)
+
+    def forward(self, experience: Experience, returns: Tensor) -> Tensor:
+        return ops.group_mean(returns, self.within(experience), row_weights(experience, self.unit))
+
+
+class LeaveOneOut(Baseline):
+    """Mean return of the *other* rows of the group: independent of the row, so unbiased. 0 for a group of one.
+
+    Source: RLOO, arXiv:2402.14740.
+    """
+
+    within: Grouping = SamePrompt()
+
+    def forward(self, experience: Experience, returns: Tensor) -> Tensor:
+        return ops.leave_one_out_mean(returns, self.within(experience))
+
+
+class MovingAverage(Baseline):
+    """Average return of earlier batches, b <- decay b + (1 - decay) mean, corrected for its zero start.
+
+    The current batch enters only after its use, so that the baseline is independent of it. The first batch
+    has baseline 0. The average is updated in training mode only.
+    """
+
+    decay: float = 0.9
+
+    def setup(self) -> None:
+        if not 0 <= self.decay < 1:
+            raise ValueError(f"credit.MovingAverage: decay must be in [0, 1), found {self.decay}")
+        # The sum of past means and the sum of their weights; their quotient is the corrected average.
+        self.register_buffer("total", torch.zeros((), dtype=torch.float64))
+        self.register_buffer("mass", torch.zeros((), dtype=torch.float64))
+
+    def forward(self, experience: Experience, returns: Tensor) -> Tensor:
+        total, mass = self.get_buffer("total"), self.get_buffer("mass")
+        average = (total / mass if mass > 0 else torch.zeros_like(total)).to(returns.dtype)
+        if self.training and len(returns):
+            total.mul_(self.decay).add_((1 - self.decay) * returns.mean().double())
+            mass.mul_(self.decay).add_(1 - self.decay)
+        return average.expand_as(returns)
+
+
+class GreedyReturn(Baseline):
+    """Return of the greedy answer to the same prompt, `extras["greedy_reward"]`. Source: ReMax, arXiv:2310.10505."""
+
+    reads = frozenset({"extras.greedy_reward"})
+
+    def forward(self, experience: Experience, returns: Tensor) -> Tensor:
+        return experience.extras["greedy_reward"].to(returns.dtype)

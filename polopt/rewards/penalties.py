@@ -1,0 +1,68 @@
+"""Penalties on length and on the distance to the reference policy."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from polopt import ops
+from polopt.experience import Experience
+from polopt.fields import ExperienceError
+from polopt.rewards.parts import Reward
+
+
+class OverlongPenalty(Reward):
+    """Soft penalty of the length |y|, with L = limit and c = buffer:
+        0 if |y| <= L - c;    (L - c - |y|) / c in between;    -1 beyond L.
+
+    limit: None takes the batch's horizon.
+    buffer: None is a fifth of the limit, the paper's 4,096 of 20,480.
+
+    Source: DAPO, arXiv:2503.14476, equation 13.
+
+    Raises:
+        ExperienceError: limit is None and the batch has no horizon.
+    """
+
+    limit: int | None = None
+    buffer: int | None = None
+
+    def setup(self) -> None:
+        if self.buffer is not None and self.buffer < 1:
+            raise ValueError(f"rewards.OverlongPenalty: buffer must be >= 1, found {self.buffer}")
+
+    def forward(self, experience: Experience) -> Tensor:
+        limit = self.limit if self.limit is not None else experience.horizon
+        if limit is None:
+            raise ExperienceError(
+                "rewards.OverlongPenalty needs the longest row allowed: set OverlongPenalty(limit=...) or give the "
+                "batch its "
+                "horizon, found neither"
+            )
+        buffer = self.buffer if self.buffer is not None else max(1, limit // 5)
+        length = experience.lengths.to(experience.precision)
+        soft = ((limit - buffer - length) / buffer).clamp(max=0)
+        return torch.where(length > limit, -1.0, soft)
+
+
+class KLPenalty(Reward):
+    """Reward -coefficient * KL estimate between the behaviour policy and the reference, on each decision.
+
+    This is the classical placement of the KL term: inside the reward, without gradient of its own, so that the policy
+    gradient of k1 is that of KL(policy || reference).
+
+    turn: restricts the penalty to that turn's decisions, from 0.
+    """
+
+    coefficient: float = 0.05
+    estimator: ops.KLEstimator = "k1"
+    turn: int | None = None
+
+    @property
+    def reads(self) -> frozenset[str]:  # type: ignore[override]
+        return frozenset({"rollout_logp", "ref_logp"} | ({"turn"} if self.turn is not None else set()))
+
+    def forward(self, experience: Experience) -> Tensor:
+        clean = experience.zero_masked()
+        penalty = -self.coefficient * ops.kl_estimate(self.estimator, clean.rollout_logp, clean.ref_logp)
+        return penalty if self.turn is None else torch.where(experience.turn == self.turn, penalty, 0)
