@@ -61,8 +61,12 @@ EXTRAS: dict[str, Extra] = {
     extra.name: extra
     for extra in (
         Extra("action", ("B", "T", "..."), "number", "what was decided", _CONTROL),
+        Extra(
+            "advantages", ("B", "T", "K"), "float", "several advantages of each decision", "methods.copo.MultiAdvantage"
+        ),
         Extra("age", _B, "int", "batches since the row was sampled", "sampling.Replay and its like"),
         Extra("answer", _B, "list", "text of the policy's answer", _LANGUAGE),
+        Extra("answer_reward", _BT, "float", "reward of each answer, on its last decision", _LANGUAGE),
         Extra("aux", _BT, "float", "auxiliary reward of each decision, of a designer's hint", "the source"),
         Extra("base_features", ("B", "S", "F"), "float", "features of decisions of the base policy", "the source"),
         Extra("base_mask", ("B", "S"), "bool", "where the base policy decided", "the source"),
@@ -110,7 +114,6 @@ EXTRAS: dict[str, Extra] = {
             "observations before each decision and after the last",
             _CONTROL,
         ),
-        Extra("paid", _BT, "float", "reward of each answer, on its last decision", _LANGUAGE),
         Extra("plain_entropy", _BT, "float", "entropy in nats at temperature 1", _LANGUAGE),
         Extra(
             "policy_logp", _BT, "float", "log-probability without the inserted text", "methods.rex_rag.RetryRollouts"
@@ -145,7 +148,6 @@ EXTRAS: dict[str, Extra] = {
         Extra("thought", _BT, "bool", "decisions that are mixtures", "policies.mixture"),
         Extra("tokens", _BT, "int", "token ids, decided and read, -1 behind the row", _LANGUAGE),
         Extra("version", _B, "int", "version of the weights that drew the row's last decision", "workers of a cluster"),
-        Extra("voices", ("B", "T", "K"), "float", "several advantages of each decision", "methods.copo.MultiAdvantage"),
         Extra("window", _BT, "bool", "decisions taken in this batch", "sampling.PartialRollouts"),
     )
 }

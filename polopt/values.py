@@ -22,7 +22,7 @@ DECISIONS = (*LOGPS, "value", "entropy", "advantage", "value_target")
 SAMPLED = ("rollout_logp", "entropy")
 ROWS = ("outcome", "reward")
 # Other rewards of rows, in `extras`.
-PAID = ("greedy_reward", "paid")
+RECORDED_REWARDS = ("greedy_reward", "answer_reward")
 
 
 class _Field(NamedTuple):
@@ -128,7 +128,7 @@ def _fields(experience: Experience, evaluation: Evaluation | None) -> Iterator[_
         if (values := getattr(experience, name)) is not None:
             highest = experience.support.highest if name in LOGPS else None
             yield _Field(f"experience.{name}", values, _read(values, sampled if name in SAMPLED else mask), highest)
-    for name in PAID:
+    for name in RECORDED_REWARDS:
         values = experience.extras.get(name)
         if isinstance(values, Tensor) and values.is_floating_point() and values.ndim <= 2:
             yield _Field(f"experience.extras[{name!r}]", values, _read(values, mask))

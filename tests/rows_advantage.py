@@ -45,7 +45,7 @@ CREDITS = {
     "ranks of ranks": PartRow(NormalScores(within=[SamePrompt(), SameKind()]), relative=True),
     "across prompts": PartRow(AcrossGroups(), relative=True),
     "weighed by row": PartRow(WeightedSum(shares=[WeightedAdvantage(credit=RelativeAdvantage(), weight=AGREEMENT)])),
-    "voices": PartRow(
+    "advantages": PartRow(
         MultiAdvantage(
             shares=[
                 WeightedAdvantage(credit=RelativeAdvantage(), weight=AGREEMENT),

@@ -71,7 +71,7 @@ def paid_batch(seed: int = 0, clean: bool = False) -> SampleBatch:
     mask = batch.mask
     paid = torch.rand(mask.shape, generator=g, dtype=torch.float64)
     turn = torch.where(mask, (torch.arange(mask.shape[1]) // 3).expand(mask.shape), -1)
-    experience = batch.experience.replace(extras={"paid": paid if clean else poisoned(paid, mask)}, turn=turn)
+    experience = batch.experience.replace(extras={"answer_reward": paid if clean else poisoned(paid, mask)}, turn=turn)
     return dataclasses.replace(batch, experience=experience)
 
 
@@ -101,7 +101,7 @@ REWARDS = {
     "one metric of a unit test": PartRow(UnitTest(metrics=["focal"]), batch=text_batch),
     "modelled": PartRow(LinearTokenReward(reward=OutcomeReward(), features=16), batch=worded_batch),
     "paid by turn": PartRow(TurnRewards(weights=(0.0, 2.0)), batch=paid_batch),
-    "paid": PartRow(TurnRewards(), batch=paid_batch),
+    "answer_reward": PartRow(TurnRewards(), batch=paid_batch),
     "kl of a turn": PartRow(KLPenalty(turn=1), batch=paid_batch),
 }
 

@@ -80,8 +80,12 @@ def test_right_entries_are_accepted() -> None:
     ("name", "value", "expected"),
     [
         ("index", torch.zeros(3), r"must be integer of shape \[B\] = \[3\], found float32 \[3\]"),
-        ("paid", torch.zeros(3), r"must be floating point of shape \[B, T\] = \[3, 4\], found float32 \[3\]"),
-        ("paid", torch.zeros(3, 5), r"must be floating point of shape \[B, T\] = \[3, 4\], found float32 \[3, 5\]"),
+        ("answer_reward", torch.zeros(3), r"must be floating point of shape \[B, T\] = \[3, 4\], found float32 \[3\]"),
+        (
+            "answer_reward",
+            torch.zeros(3, 5),
+            r"must be floating point of shape \[B, T\] = \[3, 4\], found float32 \[3, 5\]",
+        ),
         ("explored", torch.zeros(3, dtype=torch.int64), r"must be bool of shape \[B\] = \[3\], found int64"),
         ("candidates", torch.zeros(3, 4, dtype=torch.int64), r"must be integer of shape \[B, T, C\] = \[3, 4, C\]"),
         ("action", torch.zeros(3), r"must be integer or floating point of shape \[B, T, ...\] = \[3, 4, ...\]"),

@@ -22,7 +22,14 @@ PROMPTS = 4
 
 # Of what the tree provides, what its problems here make a difference to: they have one turn, one kind of task and one
 # policy, and answers are listed in place of being sampled.
-_FIELDS = TREE.advantage_fields - {"turn", "prev_logp", "extras.kind", "extras.index", "extras.leaf", "extras.paid"}
+_FIELDS = TREE.advantage_fields - {
+    "turn",
+    "prev_logp",
+    "extras.kind",
+    "extras.index",
+    "extras.leaf",
+    "extras.answer_reward",
+}
 _FIELDS -= {"extras.given", "extras.hinted", "extras.prompt_logp"}
 MEASURED = dataclasses.replace(
     TREE,

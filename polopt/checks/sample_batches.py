@@ -128,9 +128,9 @@ def random_batch(seed: int = 0, B: int = 9, T: int = 8, clean: bool = False) -> 
         leaves[f"extras.{name}"] = torch.randn(B, T, generator=_seeded(1000 * seed + number), dtype=torch.float64)
     fields["value_target"] = torch.randn(B, T, generator=_seeded(seed), dtype=torch.float64)
     fields["guide_logp"] = -torch.rand(B, T, generator=_seeded(seed), dtype=torch.float64)
-    voices = normal(B, T, 2)
+    advantages = normal(B, T, 2)
     if not clean:
-        voices = poisoned(voices, mask)
+        advantages = poisoned(advantages, mask)
         fields = {k: poisoned(v, mask) for k, v in fields.items()}
         leaves = {k: poisoned(v, mask) for k, v in leaves.items()}
         reward = poisoned(reward, mask) if reward.ndim == 2 else reward
@@ -149,7 +149,7 @@ def random_batch(seed: int = 0, B: int = 9, T: int = 8, clean: bool = False) -> 
             "answer": [str(int(i)) for i in torch.randint(0, 3, (B,), generator=g)],
             "row": torch.arange(B),
             "kind": ["ab"[int(i)] for i in torch.randint(0, 2, (B,), generator=g)],
-            "voices": voices,
+            "advantages": advantages,
             "prompt_logp": -normal(B).abs(),
             "guide_logp": fields.pop("guide_logp"),
         },

@@ -45,9 +45,9 @@ def two_clips() -> Finding:
     for name, pair in (("the same sign", (0.5, 0.25)), ("opposite signs", (0.5, -0.25))):
         logp = torch.tensor([[math.log(r) - 4] for r in (0.5, 0.9, 1.1, 1.5, 4.0)]).double().requires_grad_()
         ones = torch.ones_like(logp)
-        voices = torch.tensor(pair).double().expand(5, 1, 2)
+        advantages = torch.tensor(pair).double().expand(5, 1, 2)
         batch = Experience(
-            mask=ones.bool(), rollout_logp=-4 * ones, advantage=voices.sum(-1), extras={"voices": voices}
+            mask=ones.bool(), rollout_logp=-4 * ones, advantage=advantages.sum(-1), extras={"advantages": advantages}
         )
         pulls = [torch.autograd.grad(o(batch, Evaluation(logp=logp)).loss, logp)[0] for o in (objective, blended)]
         off[name] = (pulls[0] - pulls[1]).abs().max().item()

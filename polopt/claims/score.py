@@ -19,7 +19,7 @@ def table() -> Finding:
     batch = Experience(
         mask=torch.ones(4, 2, dtype=torch.bool),
         turn=torch.arange(2).expand(4, -1),
-        extras={"paid": paid},
+        extras={"answer_reward": paid},
         rollout_logp=torch.zeros_like(paid),
         ref_logp=torch.zeros_like(paid),
         group=torch.arange(4),  # a group of one has baseline 0

@@ -39,9 +39,9 @@ class WeightedSum(Credit):
             raise ValueError("credit.WeightedSum needs at least one share, found none")
 
     def forward(self, experience: Experience) -> Tensor:
-        return self.voices(experience).sum(-1)
+        return self.advantages(experience).sum(-1)
 
-    def voices(self, experience: Experience) -> Tensor:
+    def advantages(self, experience: Experience) -> Tensor:
         """Returns each term's weighted advantage, [B, T, K]."""
         return torch.stack([share(experience) for share in self.shares], -1)
 

@@ -15,7 +15,7 @@ SIGNAL = "extras.signal_"
 _FIELDS = frozenset(
     {"mask", "rollout_logp", "old_logp", "ref_logp", "prev_logp", "value", "entropy", "reward", "outcome", "advantage"}
     | {"terminated", "truncated", "group", "turn"}
-    | {"extras.tokens", "extras.answer", "extras.kind", "extras.index", "extras.leaf", "extras.paid"}
+    | {"extras.tokens", "extras.answer", "extras.kind", "extras.index", "extras.leaf", "extras.answer_reward"}
     | {"extras.given", "extras.hinted", "extras.greedy_reward", "extras.prompt_logp"}
 )
 # `TreeSource` has all of them, for a policy with a critic and for temperatures that do not follow the entropy.

@@ -337,7 +337,7 @@ class TreeSource:
             outcome = torch.where(batch.terminated, self.draw(batch, self.generator), batch.outcome)
             batch = batch.replace(outcome=outcome, reward=outcome)
         paid = batch.reward if batch.reward.ndim == 2 else ops.per_decision_reward(batch.reward, batch.mask)
-        return batch.replace(extras={"paid": paid})
+        return batch.replace(extras={"answer_reward": paid})
 
     def demonstrate(self, rows: int) -> Experience:
         """Returns demonstrated answers to the next `rows` prompts, with outcome 1."""
@@ -353,7 +353,7 @@ class TreeSource:
         order = torch.where(swapped[:, None], order.flip(1), order).flatten()
         outcome = drawn.outcome.new_tensor([1.0, 0.0]).repeat(len(one))
         batch = drawn[order].replace(rollout_logp=None, entropy=None, outcome=outcome, reward=outcome)
-        return batch.replace(extras={"paid": ops.per_decision_reward(outcome, batch.mask)})
+        return batch.replace(extras={"answer_reward": ops.per_decision_reward(outcome, batch.mask)})
 
     def demonstrate_groups(self, experience: Experience) -> Experience:
         """Returns a demonstrated answer to each group's prompt, with outcome 1."""
@@ -377,7 +377,7 @@ class TreeSource:
         and critic."""
         now = self.deck(experience.support)[0][experience.extras["leaf"]]
         paid = {name: getattr(experience, name) for name in ("mask", "outcome", "reward", "terminated")}
-        extras = {name: experience.extras[name] for name in ("index", "paid", "given", "hinted")}
+        extras = {name: experience.extras[name] for name in ("index", "answer_reward", "given", "hinted")}
         return _as_sampled(now, experience, experience.mask).replace(extras=extras, **paid)
 
     def task_ids(self, tasks: Tensor) -> list[str]:

@@ -98,8 +98,8 @@ class AcrossGroups(Credit):
 
 
 class PerAdvantageSurrogate(SurrogateTerm):
-    """sum_k trust(ratio, A_k) over the advantages of `extras["voices"]` [B, T, K], which `methods.copo.MultiAdvantage`
-    writes.
+    """sum_k trust(ratio, A_k) over the advantages of `extras["advantages"]` [B, T, K], which
+    `methods.copo.MultiAdvantage` writes.
 
     For terms that scale with a positive advantage's size, as those of every clip do, weights inside the A_k are
     weights of the terms: w trust(A) = trust(w A). The clip indicator is the mean over the advantages. `trust` must
@@ -108,17 +108,17 @@ class PerAdvantageSurrogate(SurrogateTerm):
 
     trust: SurrogateTerm = Clip()
 
-    reads = frozenset({"extras.voices"})
+    reads = frozenset({"extras.advantages"})
 
     def forward(self, log_ratio: Tensor, experience: Experience, evaluation: Evaluation) -> tuple[Tensor, Tensor]:
-        voices = torch.where(experience.mask[..., None], experience.extras["voices"], 0).unbind(-1)
-        found = [self.trust(log_ratio, experience.replace(advantage=voice), evaluation) for voice in voices]
+        advantages = torch.where(experience.mask[..., None], experience.extras["advantages"], 0).unbind(-1)
+        found = [self.trust(log_ratio, experience.replace(advantage=one), evaluation) for one in advantages]
         terms, held = (torch.stack(values) for values in zip(*found, strict=True))
         return terms.sum(0), held.mean(0)
 
 
 class MultiAdvantage(WeightedSum):
-    """A `WeightedSum` that also keeps its terms apart, in `extras["voices"]` [B, T, K], for a trust region of each
+    """A `WeightedSum` that also keeps its terms apart, in `extras["advantages"]` [B, T, K], for a trust region of each
     (`methods.copo.PerAdvantageSurrogate`).
 
     The clip of a sum of advantages of opposite signs is not the sum of their clips.
@@ -126,8 +126,8 @@ class MultiAdvantage(WeightedSum):
 
     shares: Sequence[WeightedAdvantage]
 
-    writes = frozenset({"extras.voices"})
+    writes = frozenset({"extras.advantages"})
 
     def credited(self, experience: Experience) -> Experience:
-        voices = self.voices(experience)
-        return self._with_target(experience.replace(advantage=voices.sum(-1), extras={"voices": voices}))
+        advantages = self.advantages(experience)
+        return self._with_target(experience.replace(advantage=advantages.sum(-1), extras={"advantages": advantages}))

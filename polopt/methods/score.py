@@ -63,10 +63,9 @@ class TurnAdvantage(Credit):
         A_k = (G_k - baseline(G_k)) / scale(G_k),    G_k = sum_{j >= k} r_j + bonus (paid_k - paid_{k-1})
 
     r_j is the total reward of turn j's decisions, paid_k the environment's reward for turn k's answer,
-    `extras["paid"]`. The bonus rewards a turn for improving on the turn before. It is that turn's alone: an earlier
-    turn that had a part in it would be rewarded for failing. Rows without a turn k are not compared in it. baseline
-    None is 0, scale None is 1. Source of the bonus: SCoRe, arXiv:2409.12917.
-    """
+    `extras["answer_reward"]`. The bonus rewards a turn for improving on the turn before. It is that turn's alone: an
+    earlier turn that had a part in it would be rewarded for failing. Rows without a turn k are not compared in it.
+    baseline None is 0, scale None is 1. Source of the bonus: SCoRe, arXiv:2409.12917."""
 
     baseline: Baseline | None = LeaveOneOut()
     scale: Scale | None = None
@@ -74,7 +73,7 @@ class TurnAdvantage(Credit):
 
     @property
     def reads(self) -> frozenset[str]:  # type: ignore[override]
-        return frozenset({"reward", "turn"} | ({"extras.paid"} if self.bonus else set()))
+        return frozenset({"reward", "turn"} | ({"extras.answer_reward"} if self.bonus else set()))
 
     def cautions(self, situation: Situation) -> Iterator[str]:
         if situation.turns < 2:
@@ -86,7 +85,7 @@ class TurnAdvantage(Credit):
     def forward(self, experience: Experience) -> Tensor:
         mask, turn = experience.mask, experience.turn
         reward = ops.per_decision_reward(experience.reward.detach(), mask)
-        paid = torch.where(mask, experience.extras["paid"], 0).to(reward.dtype) if self.bonus else None
+        paid = torch.where(mask, experience.extras["answer_reward"], 0).to(reward.dtype) if self.bonus else None
         advantage = torch.zeros_like(reward)
         for number in torch.unique(turn[mask]).tolist():
             now = mask & (turn == number)
@@ -108,14 +107,15 @@ class TurnAdvantage(Credit):
 
 
 class TurnRewards(Reward):
-    """Reward weight_k times the world's reward of the answer of turn k, `extras["paid"]`, on its last decision.
+    """Reward weight_k times the world's reward of the answer of turn k, `extras["answer_reward"]`, on its last
+    decision.
 
     weights: one for each turn, the last of them for all further turns; none given means 1 each.
     """
 
     weights: Sequence[float] = ()
 
-    reads = frozenset({"extras.paid", "turn"})
+    reads = frozenset({"extras.answer_reward", "turn"})
 
     def refusals(self, situation: Situation) -> Iterator[str]:
         if self.weights and not any(self.weights[: situation.turns]):
@@ -126,7 +126,7 @@ class TurnRewards(Reward):
             )
 
     def forward(self, experience: Experience) -> Tensor:
-        paid = torch.where(experience.mask, experience.extras["paid"], 0)
+        paid = torch.where(experience.mask, experience.extras["answer_reward"], 0)
         if not self.weights:
             return paid
         turn = experience.turn.clamp(0, len(self.weights) - 1).long()

@@ -55,7 +55,7 @@ class Source(Protocol):
         Returns `mask`, `rollout_logp`, `outcome`, `reward`, `group`, `terminated`, `truncated`, `entropy` if the
         sampler computes it, `extras["tokens"]` ([B, T], decided and read tokens), `extras["answer"]` (str a row: the
         policy's answer), `extras["kind"]` (str a row: the kind of task), `extras["index"]` [B] the task's number,
-        `extras["paid"]` [B, T] the environment's reward of each answer, on its last decision, and
+        `extras["answer_reward"]` [B, T] the environment's reward of each answer, on its last decision, and
         `extras["signal_<name>"]` [B] the environment's other signals. If the support's temperature follows the entropy,
         the result also has `extras["temperature"]` and `extras["plain_entropy"]`, the entropy that it follows. With
         starts, it has `extras["given"]` [B] and `extras["hinted"]` [B] bool (a hidden hint).

@@ -276,7 +276,7 @@ def _extras(
         "task": [row.task for row in rows],
         "kind": [row.task.kind for row in rows],
         "solved": table.column([row.solved for row in rows], torch.bool),
-        "paid": table.padded([row.paid for row in rows], 0.0, torch.float32),
+        "answer_reward": table.padded([row.paid for row in rows], 0.0, torch.float32),
         "given": table.column([row.given for row in rows], torch.long),
         "hinted": table.column([row.whispered is not None for row in rows], torch.bool),
     }

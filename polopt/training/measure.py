@@ -103,9 +103,9 @@ def zeros_meant(part: Part, records: Sequence[Mapping[str, Any]]) -> list[str]:
 def _attempts(done: Experience) -> dict[str, float]:
     """Computes metrics of rows that answered more than once: how often the first and the last answer had a reward of 1,
     and the changes between them."""
-    if "paid" not in done.extras or done.turn is None:
+    if "answer_reward" not in done.extras or done.turn is None:
         return {}
-    first, last, again = attempts(done.extras["paid"], done.turn, done.mask)
+    first, last, again = attempts(done.extras["answer_reward"], done.turn, done.mask)
     if not again.any():
         return {}
     found = correction(first[again] >= 1, last[again] >= 1)

@@ -38,7 +38,7 @@ _FIELDS = frozenset(
         "outcome",
     }
     | {"terminated", "truncated", "group", "turn"}
-    | {"extras.paid", "extras.given", "extras.hinted"}
+    | {"extras.answer_reward", "extras.given", "extras.hinted"}
     | {"extras.tokens", "extras.answer", "extras.feedback", "extras.task", "extras.index", "extras.kind"}
     | {"extras.kept", "extras.greedy_reward", "extras.prompt_logp"}
 )

@@ -53,7 +53,7 @@ class TestNames:
         [
             ("steer", "whole optimiser batch under the current policy"),
             ("gvm", "PromptMean divides by what verl does not count"),
-            ("copo", "needs extras.voices"),
+            ("copo", "needs extras.advantages"),
             ("chord", "which verl does itself"),
             ("pf-ppo", "leaves out rows after credit"),
             ("sdpo", "asks the policy about its own decisions again"),

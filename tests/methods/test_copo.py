@@ -96,7 +96,7 @@ def test_voices_are_refused_where_nobody_left_them() -> None:
     bare = po.Experience(
         mask=batch.mask, rollout_logp=batch.experience.rollout_logp, advantage=batch.experience.advantage
     )
-    with pytest.raises(ExperienceError, match=r"PerAdvantageSurrogate needs experience.extras\['voices'\]"):
+    with pytest.raises(ExperienceError, match=r"PerAdvantageSurrogate needs experience.extras\['advantages'\]"):
         Surrogate(trust=PerAdvantageSurrogate())(bare, batch.evaluation())
 
 
@@ -109,7 +109,7 @@ def test_voices_stay_with_their_rows_and_add_up() -> None:
     )
     batch = random_batch(2).experience
     credited = part.credited(batch)
-    voices = credited.extras["voices"]
-    torch.testing.assert_close(voices[..., 0], 0.25 * RelativeAdvantage()(batch))
-    torch.testing.assert_close(voices.sum(-1), credited.advantage)
-    assert torch.equal(credited[[3, 1]].extras["voices"], voices[[3, 1]])
+    advantages = credited.extras["advantages"]
+    torch.testing.assert_close(advantages[..., 0], 0.25 * RelativeAdvantage()(batch))
+    torch.testing.assert_close(advantages.sum(-1), credited.advantage)
+    assert torch.equal(credited[[3, 1]].extras["advantages"], advantages[[3, 1]])

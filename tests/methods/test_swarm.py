@@ -349,7 +349,7 @@ def test_what_a_tree_answers_can_be_received() -> None:
     again = source.import_answers(tasks, said, batch.support)
     for name in ("mask", "rollout_logp", "outcome", "reward", "group", "terminated", "value"):
         assert torch.equal(getattr(again, name), getattr(batch, name)), name
-    for name in ("leaf", "index", "paid", "tokens"):
+    for name in ("leaf", "index", "answer_reward", "tokens"):
         assert torch.equal(again.extras[name], batch.extras[name]), name
 
 

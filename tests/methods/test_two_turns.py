@@ -39,7 +39,7 @@ def batch(seed: int = 0, B: int = 8, T: int = 9) -> Experience:
         reward=torch.where(mask, normal(), nan),
         rollout_logp=torch.where(mask, -normal().abs(), nan),
         ref_logp=torch.where(mask, -normal().abs(), nan),
-        extras={"paid": torch.where(mask, torch.where(last, normal(), 0), nan)},
+        extras={"answer_reward": torch.where(mask, torch.where(last, normal(), 0), nan)},
     )
 
 
@@ -47,7 +47,7 @@ def batch(seed: int = 0, B: int = 8, T: int = 9) -> Experience:
 def test_credit_by_turn_against_a_plain_loop(bonus: float) -> None:
     b = batch()
     found = TurnAdvantage(bonus=bonus)(b)
-    paid = b.extras["paid"]
+    paid = b.extras["answer_reward"]
     worth: dict[tuple[int, int], float] = {}
     for row in range(len(b)):
         for k in set(b.turn[row][b.mask[row]].tolist()):
@@ -81,7 +81,7 @@ def test_one_turn_is_relative_credit() -> None:
 
 def test_paid_and_kl_by_turn() -> None:
     b = batch()
-    paid = torch.where(b.mask, b.extras["paid"], 0)
+    paid = torch.where(b.mask, b.extras["answer_reward"], 0)
     weights = torch.tensor([0.5, 2.0, 2.0], dtype=torch.double)[b.turn.clamp(min=0)]
     torch.testing.assert_close(TurnRewards(weights=(0.5, 2.0))(b), paid * weights, rtol=1e-12, atol=0)
     torch.testing.assert_close(TurnRewards()(b), paid, rtol=0, atol=0)
@@ -129,7 +129,7 @@ def test_stages_differ_in_what_the_paper_changes() -> None:
 def test_on_one_turn_it_is_rloo() -> None:
     tree, policy = digits()
     b = batch_of(tree, policy)
-    b = b.replace(extras={"paid": po.ops.per_decision_reward(b.outcome, b.mask)})
+    b = b.replace(extras={"answer_reward": po.ops.per_decision_reward(b.outcome, b.mask)})
     same(slope(po.method("score", kl=0.05), b, policy), slope(po.method("rloo"), b, policy))
 
 

@@ -26,7 +26,7 @@ class TwoTurns(TokenTree):
     def _leaves(self) -> Experience:
         leaves = super()._leaves
         turn = torch.where(leaves.mask, leaves.mask.cumsum(1) - 1, -1)
-        return leaves.replace(turn=turn, extras={"paid": leaves.reward})
+        return leaves.replace(turn=turn, extras={"answer_reward": leaves.reward})
 
     def attempts(self, policy: TabularPolicy) -> Tensor:
         """[2, 2] chances, with gradient: wrong or right at first, by wrong or right at second; mean over questions."""
