@@ -17,6 +17,7 @@ from polopt.checks.cases import PartRow
 from polopt.checks.diagnose import REFINED
 from polopt.checks.example import made_from, script
 from polopt.checks.finding import CheckResult
+from polopt.checks.guard_checks import guard_findings
 from polopt.checks.lab import GradientComparison, measured
 from polopt.checks.measure import Maker
 from polopt.checks.metric_checks import metric_findings
@@ -28,6 +29,7 @@ from polopt.checks.solver_checks import solver_findings
 from polopt.checks.state import Rule
 from polopt.credit import Credit
 from polopt.fields import SHAPES, ExperienceError
+from polopt.guards import Guard
 from polopt.metrics import Metric
 from polopt.objectives import Objective
 from polopt.part import Part
@@ -67,8 +69,8 @@ def check(
     """Checks a part or a plain function `loss(logp, old_logp, advantage, mask, ...)`, and reports what holds and what
     breaks.
 
-    An algorithm gives one report for each of its parts, the objective first; a solver is checked on random games, and
-    a metric on logs of a small problem.
+    An algorithm gives one report for each of its parts, the objective first; a solver is checked on random games, a
+    metric on logs of a small problem, a guard on calls at the bounds of its conditions.
 
     name: the subject's name in the report.
     lab: also measure bias and variance.
@@ -85,6 +87,8 @@ def check(
         return [Report(name or repr(subject), "solver", solver_findings(subject), "")]
     if isinstance(subject, Metric):
         return [Report(name or repr(subject), "metric", metric_findings(subject), "")]
+    if isinstance(subject, Guard):
+        return [Report(name or repr(subject), "guard", guard_findings(subject), "")]
     if isinstance(subject, Part):
         part, called = subject, name or repr(subject)
     else:

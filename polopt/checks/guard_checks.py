@@ -1,0 +1,75 @@
+"""What `polopt check` finds of a guard, on calls at the bounds of its own conditions."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from polopt.checks.finding import CheckResult
+from polopt.checks.guard_rules import GUARD, GuardRow, brute_force
+from polopt.guards import Guard, PrivilegeRule, Privileges, ReplacingUpdate, ToolCall
+from polopt.guards.privileges import ANY_TOOL
+
+# Calls of one check; its time grows with the cube of their number.
+CALLS = 24
+LEFT_OUT = object()
+
+
+def guard_findings(guard: Guard) -> list[CheckResult]:
+    """Returns what holds of a guard, and what breaks. Whether each verdict is the intended one is not checked: the rules
+    themselves say what is intended."""
+    rules = [part for part in guard.parts() if isinstance(part, PrivilegeRule)]
+    widens = any(isinstance(part, ReplacingUpdate) for part in guard.parts())
+    allows_all = Privileges(rules=[PrivilegeRule(tool=ANY_TOOL)])
+    row = GuardRow(guard, calls_of(rules), lambda call, memory: True, update=allows_all, widens=widens)
+    found = []
+    for rule in GUARD:
+        if rule.test is brute_force:
+            continue
+        failure = rule.failure(row)  # type: ignore[arg-type]
+        sentence = "" if failure is None else failure.sentence
+        found.append(CheckResult(rule.title, "holds" if failure is None else "breaks", sentence, rule.why))
+    return found
+
+
+def calls_of(rules: list[PrivilegeRule]) -> list[ToolCall]:
+    """Returns calls of every tool that the rules name, and of another one, with arguments at the bounds of their
+    conditions, beside them, and left out; at most `CALLS` of them, drawn evenly."""
+    values: dict[str, list[Any]] = {}
+    for rule in rules:
+        for name, schema in rule.arguments.items():
+            known = values.setdefault(name, [LEFT_OUT])
+            known += [value for value in examples(schema) if not any(repr(value) == repr(old) for old in known)]
+    tools = [*dict.fromkeys(rule.tool for rule in rules if rule.tool != ANY_TOOL), "another tool"]
+    found = [
+        ToolCall(tool, {name: value for name, value in zip(values, chosen, strict=True) if value is not LEFT_OUT})
+        for tool, chosen in itertools.product(tools, itertools.islice(itertools.product(*values.values()), 10_000))
+    ]
+    return random.Random(0).sample(found, CALLS) if len(found) > CALLS else found
+
+
+def examples(schema: Mapping[str, Any]) -> Iterator[Any]:
+    """Yields values that meet a condition, that just do not, and of other types."""
+    for keyword, setting in schema.items():
+        if keyword == "const":
+            yield setting
+        elif keyword == "enum":
+            yield from setting
+        elif keyword in ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"):
+            yield from (setting - 1, setting, setting + 1, str(setting))
+        elif keyword in ("minLength", "maxLength"):
+            yield from ("x" * max(0, setting + step) for step in (-1, 0, 1))
+        elif keyword in ("minItems", "maxItems"):
+            yield from (["x"] * max(0, setting + step) for step in (-1, 0, 1))
+        elif keyword == "pattern":
+            yield from (setting, setting.split("|")[0], setting + "\n")
+        elif keyword == "items":
+            yield from ([value] for value in examples(setting))
+        elif keyword == "anyOf":
+            for each in setting:
+                yield from examples(each)
+        elif keyword == "not":
+            yield from examples(setting)
+    yield from ("x", True, None)
