@@ -18,7 +18,7 @@ LEFT_OUT = object()
 
 
 def guard_findings(guard: Guard) -> list[CheckResult]:
-    """Returns what holds of a guard, and what breaks. Whether each verdict is the intended one is not checked: the rules
+    """Returns what holds of a guard, and what breaks. Whether a verdict is the intended one is not checked: the rules
     themselves say what is intended."""
     rules = [part for part in guard.parts() if isinstance(part, PrivilegeRule)]
     widens = any(isinstance(part, ReplacingUpdate) for part in guard.parts())
