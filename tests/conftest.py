@@ -15,6 +15,8 @@ from shape_checks import check_each_kind_once
 install_import_hook("polopt.ops", "beartype.beartype")
 check_each_kind_once(import_module("polopt.ops"))
 torch.set_num_threads(1)
+# The processes that tests begin, too: more threads than cores wait for each other.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Ray's own workers give way to everybody else (nice 15), and would wait for the other tests to finish.
 os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112
 
