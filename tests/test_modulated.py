@@ -173,7 +173,7 @@ def test_centred(seed):
     by_turn = collections.defaultdict(list)
     for i, t in places(e):
         by_turn[i, int(e.turn[i, t])].append(plain[i, t].item())
-    means = {"decision": statistics.fmean(plain[e.mask].tolist())}
+    means = {"token": statistics.fmean(plain[e.mask].tolist())}
     means["turn"] = statistics.fmean(statistics.fmean(v) for v in by_turn.values())
     for unit, mean in means.items():
         check(CentredAdvantage(credit=GAE(), unit=unit), e, {(i, t): plain[i, t].item() - mean for i, t in places(e)})

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from battery import public_parts
 
 import polopt as po
 import polopt.sampling
@@ -22,19 +23,23 @@ from polopt.sampling.source_protocols import CAPABILITIES, ContinuingSource, Sou
 from polopt.training.control.source import StepSource
 from polopt.training.source import LanguageSource
 
+SAMPLERS = (po.sampling.TaskSampler, po.sampling.RolloutAllocator, po.sampling.PromptAugmenter, po.sampling.Select)
+
 
 def modules() -> Iterator[ModuleType]:
     for found in pkgutil.iter_modules(polopt.sampling.__path__, "polopt.sampling."):
         yield importlib.import_module(found.name)
 
 
+def defined(module: ModuleType) -> Iterator[type[Part]]:
+    for value in vars(module).values():
+        if inspect.isclass(value) and issubclass(value, Part) and value.__module__ == module.__name__:
+            yield value
+
+
 PARTS = sorted(
-    {
-        value
-        for module in modules()
-        for value in vars(module).values()
-        if inspect.isclass(value) and issubclass(value, Part) and value.__module__ == module.__name__
-    },
+    {part for module in modules() for part in defined(module)}
+    | {part for part in public_parts() if issubclass(part, (po.sampling.Sampling, po.sampling.BatchMixer, *SAMPLERS))},
     key=lambda part: part.__qualname__,
 )
 
@@ -133,7 +138,9 @@ def test_a_source_without_a_capability_is_refused(capability: str) -> None:
     source = ChainSource(GaussianChain(1, [1.0], [1.0]), lambda points: points[:, 0], rows=8)
     first = {"encoding": "continuations", "solutions": "demonstrations"}.get(capability, capability)  # by name
     missing = min(members_of(CAPABILITIES[first]))
-    with pytest.raises(SourceError, match=r"sampling\.\w+ needs a source with \w+, and ChainSource has no .*\w+; take"):
+    with pytest.raises(
+        SourceError, match=r"(sampling|methods\.\w+)\.\w+ needs a source with \w+, and ChainSource has no .*\w+; take"
+    ):
         WANTING[capability](source)
     with pytest.raises(SourceError, match=missing):
         WANTING[capability](source)

@@ -88,7 +88,8 @@ def test_what_the_own_sampling_part_made_is_not_filtered_again() -> None:
 def test_what_is_too_late_for_a_finished_batch_is_refused(slug: str) -> None:
     algorithm, batch = po.method(slug), plain([0, 1, 0, 1])
     with pytest.raises(
-        ExperienceError, match=r"Algorithm.compute_advantages: sampling\.\w+.* decides how a batch is made"
+        ExperienceError,
+        match=r"Algorithm.compute_advantages: (sampling|methods\.\w+)\.\w+.* decides how a batch is made",
     ) as caught:
         algorithm.compute_advantages(batch)
     assert "\n" not in str(caught.value)
@@ -201,7 +202,8 @@ def test_a_method_runs_where_the_page_says_so(slug: str, loop: dict[str, Any]) -
         assert all(isinstance(value, float) and abs(value) < 1e6 for value in metrics.values())
         return
     with pytest.raises(
-        ExperienceError, match=r"Algorithm\.compute_advantages: sampling\." if slug in named("refused") else "needs"
+        ExperienceError,
+        match=r"Algorithm\.compute_advantages: (sampling|methods\.\w+)\." if slug in named("refused") else "needs",
     ):
         loop["learn"](po.method(slug))
 

@@ -12,7 +12,7 @@ import wrong_parts as wrong
 from pasted import error_of
 
 import polopt as po
-from polopt import checks, credit, objectives
+from polopt import checks, credit, features, objectives
 from polopt.checks.placement import places
 from polopt.checks.sample_batches import outcome_batch
 from polopt.part import Part
@@ -94,7 +94,7 @@ def test_a_part_gets_the_batches_that_it_can_read():
     objective, scaled, *_ = checks.check(po.method("bnpo"), lab=False)
     assert {f.verdict for f in scaled.findings} == {"holds"}
     assert not objective.refused
-    (guarded,) = checks.check(methods.grpo_guard.GRPOGuardRatio(), lab=False)
+    (guarded,) = checks.check(po.methods.grpo_guard.GRPOGuardRatio(), lab=False)
     assert not guarded.breaks
 
 

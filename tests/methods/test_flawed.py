@@ -85,7 +85,7 @@ def test_any_check_of_the_process_will_do() -> None:
 
 
 def test_bad_input_is_refused_in_one_sentence() -> None:
-    with pytest.raises(ValueError, match=r"rewards\.FlawedPositive: weight must be >= 0, found -1"):
+    with pytest.raises(ValueError, match=r"methods\.fapo\.FlawedPositive: weight must be >= 0, found -1"):
         FlawedPositive(weight=-1)
     with pytest.raises(po.ExperienceError, match=r"SignalAbove needs experience\.extras\['signal_flawed'\]"):
         FlawedPositive()(po.Experience(mask=ANSWERS.mask, outcome=ANSWERS.outcome))

@@ -112,7 +112,7 @@ def test_what_a_guide_cannot_do_is_refused() -> None:
         lambda: SolutionPrefixes(most=1.5),
         lambda: SolutionPrefixes(tries=-1),
     ):
-        with pytest.raises(ValueError, match=r"sampling\.SolutionPrefixes: need checkpoints >= 1"):
+        with pytest.raises(ValueError, match=r"methods\.pope\.SolutionPrefixes: need checkpoints >= 1"):
             make()
     with pytest.raises(ValueError, match="rules must be a text"):
         RulePrompts(rules="")

@@ -10,10 +10,11 @@ from sentences import batch_of, same, slope
 
 import polopt as po
 from polopt.features.masks import IsCorrect, SolvedGroups, TopGroups
-from polopt.features.rows import RowField
+from polopt.features.rows import DecisionCount, RowField, TurnCount
 from polopt.lab.length_bandit import LENGTHS, length_bandit, rightness
 from polopt.lab.shapes import coin
 from polopt.part_diff import diff
+from polopt.part_names import name_of
 from polopt.rewards import ConditionalReward, LinearLength, OutcomeReward, RelativeLength, SumOfRewards
 from polopt.sampling.parts import RolloutRequest
 
@@ -121,12 +122,13 @@ def test_of_equal_groups_the_first_in_the_batch_is_chosen() -> None:
 def test_length_may_be_turns_or_what_the_world_counted() -> None:
     turn = torch.tensor([[0, 0, 1, 3], [2, 2, 2, 2]])
     batch = rows([1.0, 1.0], [4, 3], [0, 0], turn=turn, extras={"signal_calls": torch.tensor([2.0, 5.0])})
-    cost = {of: LinearLength(of=of, weight=1.0, limit=10)(batch) for of in ("decisions", "turns", "signal_calls")}
+    lengths = {"decisions": DecisionCount(), "turns": TurnCount(), "signal_calls": RowField(name="signal_calls")}
+    cost = {name: LinearLength(of=of, weight=1.0, limit=10)(batch) for name, of in lengths.items()}
     assert cost["decisions"].tolist() == [-0.4, -0.3]
     torch.testing.assert_close(cost["turns"], torch.tensor([-0.3, -0.1], dtype=torch.double))
     assert cost["signal_calls"].tolist() == [-0.2, -0.5]
-    with pytest.raises(po.ExperienceError, match=r"LinearLength needs experience.extras\['signal_tools'\]"):
-        LinearLength(of=RowField(name="signal_tools"))(batch)
+    with pytest.raises(po.ExperienceError, match=r"features.RowField needs experience.extras\['signal_tools'\]"):
+        LinearLength(of=RowField(name="signal_tools"), limit=10)(batch)
 
 
 def test_conciser_pays_what_is_left_where_all_are_right_and_nothing_where_one_is_wrong() -> None:
@@ -163,7 +165,7 @@ def test_a_gate_leaves_rewards_of_decisions_in_shape() -> None:
 
 def test_bad_settings_are_refused_in_one_sentence() -> None:
     for part, setting in ((TopGroups, {"share": 1.2}), (SolvedGroups, {"least": -0.1}), (LinearLength, {"limit": 0})):
-        with pytest.raises(ValueError, match=rf"rewards\.{part.__name__}: {next(iter(setting))} must be"):
+        with pytest.raises(ValueError, match=rf"{name_of(part)}: {next(iter(setting))} must be"):
             part(**setting)
     with pytest.raises(ValueError, match="is no regular expression"):
         po.features.AnswerMatches(pattern="(")

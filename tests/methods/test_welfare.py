@@ -160,7 +160,7 @@ def test_lengths_in_every_unit() -> None:
         ("characters", "t", (13, 0)),
         ("decisions", None, (3, 3)),
     ):
-        found = LengthWindow(low=2, high=4, steepness=0.5, unit=unit, block=name)(text).tolist()  # type: ignore[arg-type]
+        found = LengthWindow(low=2, high=4, steepness=0.5, of=unit, block=name)(text).tolist()  # type: ignore[arg-type]
         assert found == pytest.approx([window(n) for n in counts], rel=1e-5)
     brief = Brevity(scale=5.0, of="characters", block="t")(text).tolist()
     assert brief == pytest.approx([math.exp(-13 / 5), 1.0], rel=1e-5)
@@ -290,7 +290,7 @@ def test_refusals() -> None:
         (LengthWindow, {"low": 3, "high": 2}, "low < high"),
         (Brevity, {"scale": 1.0, "block": "t"}, "counted in words or characters"),
         (Brevity, {"scale": 1.0, "before": "t"}, "counted in words or characters"),
-        (Brevity, {"scale": 1.0, "unit": "words", "block": "t", "before": "u"}, "set one of the two"),
+        (Brevity, {"scale": 1.0, "of": "words", "block": "t", "before": "u"}, "set one of the two"),
         (LeadingBlocks, {"names": []}, "names of the blocks"),
         (Brevity, {"scale": 0.0}, "scale must be > 0"),
         (Blocks, {"names": []}, "names of the blocks"),

@@ -53,7 +53,8 @@ RELATIVE = (
 def test_a_group_of_one_is_refused_where_rows_of_a_group_are_compared(slug: str) -> None:
     assert found({"slug": slug, "group": 2}) == []
     with pytest.raises(
-        ConfigError, match=r"stages\.rl: credit\.\w+: its groups hold one row each.*stages\.rl\.group to 2"
+        ConfigError,
+        match=r"stages\.rl: (credit|methods\.\w+)\.\w+: its groups hold one row each.*stages\.rl\.group to 2",
     ):
         found({"slug": slug, "group": 1})
 
@@ -75,7 +76,7 @@ def test_texts_that_do_not_fit_an_answer_are_refused() -> None:
     probes = {"slug": "rex-rag", "texts": ["abc", "defgh"]}
     assert found(probes, limit=6) == []
     with pytest.raises(
-        ConfigError, match=r"sampling\.RetryRollouts: the text 'defgh' and one token after it need 6 tokens"
+        ConfigError, match=r"methods\.rex_rag\.RetryRollouts: the text 'defgh' and one token after it need 6 tokens"
     ):
         found(probes, limit=5)
 
@@ -83,14 +84,14 @@ def test_texts_that_do_not_fit_an_answer_are_refused() -> None:
 def test_attempts_that_tasks_do_not_ask_for() -> None:
     assert found("score", turns=2) == []
     assert "methods.score.TurnAdvantage" in found("score")[0]
-    with pytest.raises(ConfigError, match=r"rewards\.TurnRewards: it pays for no answer before number 2"):
+    with pytest.raises(ConfigError, match=r"methods\.score\.TurnRewards: it pays for no answer before number 2"):
         found({"slug": "score", "stage": 1})
     assert found({"slug": "score", "stage": 1}, turns=2) == []
 
 
 def test_unit_tests_of_no_function_are_refused() -> None:
     assert found("rlsqm", fields=frozenset({"focal", "size"})) == []
-    with pytest.raises(ConfigError, match=r"rewards\.UnitTest: .*as 'focal', and the tasks name none"):
+    with pytest.raises(ConfigError, match=r"methods\.rlsqm\.UnitTest: .*as 'focal', and the tasks name none"):
         found("rlsqm", fields=frozenset({"size"}))
 
 

@@ -308,7 +308,7 @@ def stage_of(method: Any, but: dict[str, Any] | None = None) -> dict[str, Any]:
         ),
         (
             stage_of({"name": "bupo", "among": None}),
-            r"stages\.rl: objectives\.LayerRatio: layer 6 was asked for, and the policy has layers 1 to 1$",
+            r"stages\.rl: methods\.bupo\.LayerRatio: layer 6 was asked for, and the policy has layers 1 to 1$",
         ),
         (
             stage_of("rover", {"objective.ratio": {"part": f"{__file__}:Odd"}}),
