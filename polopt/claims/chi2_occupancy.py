@@ -20,8 +20,8 @@ from polopt.rewards import Discriminator
 def guarantee() -> Finding:
     problem = correlated_proxies(300, seed=1)
     g = torch.Generator().manual_seed(1)
-    far = 3 * torch.rand(300, 1, 1, generator=g).double()
-    policy = (problem.base.log() + far * torch.randn(problem.base.shape, generator=g)).softmax(-1)
+    spread = 3 * torch.rand(300, 1, 1, generator=g).double()
+    policy = (problem.base.log() + spread * torch.randn(problem.base.shape, generator=g)).softmax(-1)
     mu = problem.mdp.occupancy(policy)
     proxy, true = ((mu * x).sum((-1, -2)) for x in (problem.proxy, problem.true))
     chi2 = chi_square(mu, problem.occupancy)
@@ -92,9 +92,9 @@ def discriminates() -> Finding:
     for _ in range(4):
         judge(batch)
     everything = batch.extras | {"features": one[None]}
-    said = judge.eval()(Experience(mask=torch.ones(1, 8, dtype=torch.bool), extras=everything))[0]
+    estimate = judge.eval()(Experience(mask=torch.ones(1, 8, dtype=torch.bool), extras=everything))[0]
     truth = (mu / problem.occupancy).log().flatten()
-    off, untrained = (said - truth).abs().max().item(), truth.abs().max().item()
+    off, untrained = (estimate - truth).abs().max().item(), truth.abs().max().item()
     return Finding(
         measured={"largest error": off, "untrained": untrained},
         criterion="largest error < 0.05 after 4 batches of 8,000 visits of each in exact proportion; more untrained",

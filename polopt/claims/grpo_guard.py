@@ -62,8 +62,8 @@ def pulls(algorithm: Algorithm) -> torch.Tensor:
     draw = torch.Generator().manual_seed(0)
     sign = torch.randint(0, 2, (500, 1), generator=draw).double() * 2 - 1
     batch = chain.sample(500, draw).replace(advantage=sign.expand(500, 5))
-    said = chain.evaluate(batch, algorithm.objective.required_outputs)
-    return torch.autograd.grad(algorithm.objective(batch, said).loss, chain.shift)[0].norm(dim=1)
+    evaluation = chain.evaluate(batch, algorithm.objective.required_outputs)
+    return torch.autograd.grad(algorithm.objective(batch, evaluation).loss, chain.shift)[0].norm(dim=1)
 
 
 @claim("Every denoising step pulls alike, whatever its noise and its time.", baseline="the plain ratio")

@@ -80,7 +80,7 @@ def fixed_point() -> Finding:
     counts = torch.tensor([1, 2, 6, 3, 5, 3])
     batch = tree.leaves()[torch.arange(6).repeat_interleave(counts)]
     odds = counts / counts.sum()
-    wanted = torch.where(tree.outcome[0] > 0, odds, 0).double() / odds[:3].sum()
+    target = torch.where(tree.outcome[0] > 0, odds, 0).double() / odds[:3].sum()
     distance = {}
     for name, algorithm in (("NFT", nft()), ("free", dr_grpo().but(**{"objective.trust": Unclipped()}))):
         policy = TabularPolicy(tree).set_probabilities(odds.double())
@@ -90,7 +90,7 @@ def fixed_point() -> Finding:
             with torch.no_grad():
                 policy.logits.sub_(20.0 * slope.view_as(policy.logits))
         p = tree.log_probabilities(policy).detach().exp()[0]
-        distance[name] = (p - wanted).abs().sum().item() / 2
+        distance[name] = (p - target).abs().sum().item() / 2
     return Finding(
         measured={"total variation": distance["NFT"], "Dr. GRPO without a clip": distance["free"]},
         criterion="< 0.01; without a clip > 0.1",

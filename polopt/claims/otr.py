@@ -20,8 +20,8 @@ def closed_form() -> Finding:
 
     def slope(draws: int | None) -> torch.Tensor:
         logp = leaf.log_softmax(-1)
-        said = Evaluation(logp=logp.gather(-1, tokens[..., None])[..., 0], logits=leaf)
-        return torch.autograd.grad(otr(draws=draws).objective(batch, said).loss, leaf)[0]
+        evaluation = Evaluation(logp=logp.gather(-1, tokens[..., None])[..., 0], logits=leaf)
+        return torch.autograd.grad(otr(draws=draws).objective(batch, evaluation).loss, leaf)[0]
 
     exact = slope(None)
     many, single = ((slope(draws) - exact).abs().max().item() for draws in (100_000, 1))

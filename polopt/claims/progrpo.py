@@ -17,11 +17,11 @@ def direction() -> Finding:
     tree = TokenTree.bandit([1.0] * 5)
     policy = TabularPolicy(tree, spread=1.0, seed=1)
     p = tree.log_probabilities(policy).exp()
-    wanted, shannon = flat_gradient(-p.square().sum(), policy), flat_gradient(tree.entropy(policy), policy)
+    target, shannon = flat_gradient(-p.square().sum(), policy), flat_gradient(tree.entropy(policy), policy)
     ours = expectation(progrpo(group=3, alpha=0.5, than="group"), tree, policy).mean
     plain = expectation(progrpo(group=3, alpha=0.0, than="group"), tree, policy).mean.norm().item()
     scale = 0.5 * (1 - 1 / 3) / 2
-    off = ((ours - scale * wanted).norm() / (scale * wanted).norm()).item()
+    off = ((ours - scale * target).norm() / (scale * target).norm()).item()
     cosine = torch.nn.functional.cosine_similarity(ours, shannon, dim=0).item()
     return Finding(
         measured={"relative error": off, "cosine with Shannon's": cosine, "GRPO: gradient norm": plain},

@@ -41,14 +41,14 @@ def consistency() -> Finding:
     tau, G = 0.3, len(chosen)
     a = chosen.outcome - tau * torch.where(chosen.mask, logp - logp.detach(), 0).sum(1)
     pairs = (a[:, None] - a[None, :]).square().triu().sum() / (2 * tau * G)
-    wanted = flat_gradient(pairs, policy) / G
+    target = flat_gradient(pairs, policy) / G
     plain = rec(clip="none").but(**{"objective.aggregate": SequenceSum(length=1)})
     gap = {}
     for name, sentence in (("REC", plain), ("no mean", plain.but(**{"credit.baseline": None}))):
         ours = flat_gradient(
             sentence.objective(sentence.compute_advantages(chosen), policy.evaluate(chosen)).loss, policy
         )
-        gap[name] = ((ours - wanted).norm() / wanted.norm()).item()
+        gap[name] = ((ours - target).norm() / target.norm()).item()
     return Finding(
         measured={"relative distance": gap["REC"], "without the mean": gap["no mean"]},
         criterion="< 1e-10; without the mean > 0.1",

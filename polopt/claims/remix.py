@@ -20,17 +20,19 @@ def unclipped() -> Finding:
     sentence = remix(group=16, kl=0, restart=None)
     loop = training(sentence, tree, policy, rows=16, rate=5.0, epochs=2)
     batch = [next(loop)[0] for _ in range(4)][-1]
-    held = {}
+    clipped = {}
     for name, trust in (("centred", CentredClip()), ("around 1", Clip())):
         surrogate = Surrogate(trust=trust)
         for age in range(3):
             rows = batch[batch.extras["age"] == age]
-            held[f"{name}, age {age}"] = surrogate(rows, Evaluation(logp=rows.old_logp)).metrics["clip_fraction"].item()
+            clipped[f"{name}, age {age}"] = (
+                surrogate(rows, Evaluation(logp=rows.old_logp)).metrics["clip_fraction"].item()
+            )
     return Finding(
-        measured=held,
+        measured=clipped,
         criterion="centred: 0 at ages 0, 1 and 2; around 1: 0 at age 0, > 0.02 at ages 1 and 2",
-        holds=all(x == 0 for n, x in held.items() if "centred" in n or "age 0" in n)
-        and min(held["around 1, age 1"], held["around 1, age 2"]) > 0.02,
+        holds=all(x == 0 for n, x in clipped.items() if "centred" in n or "age 0" in n)
+        and min(clipped["around 1, age 1"], clipped["around 1, age 2"]) > 0.02,
     )
 
 

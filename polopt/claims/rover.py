@@ -105,16 +105,16 @@ def _found(tree: TokenTree, policy: TabularPolicy, seed: int) -> tuple[float, in
     cost="slow",
 )
 def finds_most() -> Finding:
-    ours, theirs = [], []
+    ours, base = [], []
     for seed, tree in enumerate(_sparse(8)):
         ours.append(_found(tree, _follows(tree, 0.1), seed))
         policy = _warm(tree)
         train(grpo(group=16, kl=0), tree, policy, steps=300, rate=10.0, rows=4, seed=seed)
-        theirs.append(_found(tree, policy, seed))
+        base.append(_found(tree, policy, seed))
     mean = lambda pairs, i: sum(p[i] for p in pairs) / len(pairs)  # noqa: E731
-    success, distinct, other = mean(ours, 0), mean(ours, 1), mean(theirs, 1)
+    success, distinct, other = mean(ours, 0), mean(ours, 1), mean(base, 1)
     return Finding(
-        measured={"success": success, "distinct of 6": distinct, "GRPO success": mean(theirs, 0), "GRPO's": other},
+        measured={"success": success, "distinct of 6": distinct, "GRPO success": mean(base, 0), "GRPO's": other},
         criterion="success >= 0.99; distinct >= 3x GRPO's",
         holds=success >= 0.99 and distinct >= 3 * other,
         note="The values are exact here; what the regression learns of them is the next claim's.",

@@ -32,8 +32,8 @@ def last_is_zero() -> Finding:
     batch, going = _unfinished()
     found, last = t_ppo().credit(batch), ops.last_decision(batch.mask)
     copied = torch.where(last, batch.value, 0).sum(1)
-    told = GAE(lam=0.95)(batch.replace(final_value=copied))
-    off = (found - told).abs().max().item()
+    expected = GAE(lam=0.95)(batch.replace(final_value=copied))
+    off = (found - expected).abs().max().item()
     cut = found[last & going[:, None]].abs().max().item()
     return Finding(
         measured={"at the cut": cut, "largest difference from the baseline": off, "largest": found.abs().max().item()},
@@ -71,8 +71,8 @@ def _efforts(build: Callable[[], Algorithm], seeds: int = 2) -> tuple[float, flo
             batch = sentence.compute_advantages(batch)
             for _ in range(2):
                 optimiser.zero_grad()
-                said = policy.evaluate(batch, sentence.objective.required_outputs)
-                sentence.objective(batch, said).loss.backward()
+                evaluation = policy.evaluate(batch, sentence.objective.required_outputs)
+                sentence.objective(batch, evaluation).loss.backward()
                 optimiser.step()
             if tree.value(policy) >= 0.8:
                 break

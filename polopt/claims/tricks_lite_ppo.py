@@ -51,8 +51,8 @@ def label_noise() -> Finding:
         ("the same, 16x the rate", 0.99, 0.0436, 16.0),
         ("30 % of the easy labels", 0.95, 0.3, 1.0),
     ):
-        ours, theirs = (noisy_labels(s, start, flips, rate, seeds=10) for s in (tricks_lite_ppo(), plain))
-        lead[name] = ours - theirs
+        ours, base = (noisy_labels(s, start, flips, rate, seeds=10) for s in (tricks_lite_ppo(), plain))
+        lead[name] = ours - base
     return Finding(
         measured={f"lead, {name}": value for name, value in lead.items()},
         criterion="every lead >= 0.01 of success",

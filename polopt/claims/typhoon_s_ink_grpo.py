@@ -24,9 +24,9 @@ def both() -> Finding:
     ink = typhoon_s_ink_grpo()
     read = accuracy(sft().but(sampling=RawTexts()), rate=75.0 * 0.1 * 0.6)
     found = {"InK": accuracy(ink), "GRPO": accuracy(ink.but({"sampling.mix": []})), "texts": read}
-    steady = accuracy(typhoon_s_ink_grpo(probability=1.0, weight=0.06))
+    every_step = accuracy(typhoon_s_ink_grpo(probability=1.0, weight=0.06))
     return Finding(
-        measured={**found, "InK, every step, weight 0.06": steady},
+        measured={**found, "InK, every step, weight 0.06": every_step},
         criterion="InK >= 0.8, GRPO <= 0.1, texts <= 0.3 (25 facts, guessed 1 time in 400)",
         holds=found["InK"] >= 0.8 and found["GRPO"] <= 0.1 and found["texts"] <= 0.3,
         note="Reading at every step with the same average weight does as well: nothing here needs the coin.",

@@ -32,10 +32,10 @@ class Bigrams(nn.Module):
     def write(self, rows: int, length: int, generator: torch.Generator) -> Tensor:
         """[rows, 1 + length] letters; the first is where it begins."""
         law = self.logits.softmax(-1)
-        said = [torch.randint(len(law), (rows,), generator=generator)]
+        letters = [torch.randint(len(law), (rows,), generator=generator)]
         for _ in range(length):
-            said.append(torch.multinomial(law[said[-1]], 1, generator=generator)[:, 0])
-        return torch.stack(said, 1)
+            letters.append(torch.multinomial(law[letters[-1]], 1, generator=generator)[:, 0])
+        return torch.stack(letters, 1)
 
     def evaluate(self, experience: Experience, needs: frozenset[str] = frozenset()) -> Evaluation:
         """Log-probabilities of `extras["tokens"]`, each given the one before."""
@@ -48,8 +48,8 @@ class Bigrams(nn.Module):
         """KL(self || other) of one letter, in nats, where self goes in the long run."""
         law = self.logits.softmax(-1)
         where = torch.linalg.matrix_power(law, 64).mean(0)
-        apart = self.logits.log_softmax(-1) - other.logits.log_softmax(-1)
-        return float(where @ (law * apart).sum(1))
+        log_ratio = self.logits.log_softmax(-1) - other.logits.log_softmax(-1)
+        return float(where @ (law * log_ratio).sum(1))
 
 
 def spelled(tokens: Tensor) -> list[str]:
@@ -83,7 +83,7 @@ class BigramSource:
         tasks, group = request.tasks, request.group
         tokens = self.policy.write(len(group), self.length, self.generator)
         mask = (torch.arange(1 + self.length) > 0).expand(tokens.shape)
-        asked: Sequence[Task] = [self.tasks[i] for i in tasks[group].tolist()]
+        row_tasks: Sequence[Task] = [self.tasks[i] for i in tasks[group].tolist()]
         nothing = torch.zeros(len(group), dtype=torch.double)
         batch = Experience(
             mask=mask,
@@ -96,7 +96,7 @@ class BigramSource:
             extras={
                 "tokens": tokens,
                 "answer": spelled(tokens[:, 1:]),
-                "task": list(asked),
+                "task": list(row_tasks),
                 "kind": ["bigrams"] * len(group),
                 "index": tasks[group],
             },

@@ -72,12 +72,12 @@ class Bilevel:
         return torch.autograd.grad(self.value(theta), theta)[0]
 
 
-def wrong_goal(pays: float = 2.0, entropy: float = 0.1) -> Bilevel:
+def wrong_goal(hint_reward: float = 2.0, entropy: float = 0.1) -> Bilevel:
     """The world pays 1 at the right end of a corridor, the hint pays more at the left one."""
     mdp, both = two_goals()
     right, left = both.clone(), both.clone()
     right[0], left[-2] = 0, 0
-    return Bilevel(mdp, right, pays * left, entropy)
+    return Bilevel(mdp, right, hint_reward * left, entropy)
 
 
 def good_hint(length: int = 12, entropy: float = 0.02) -> Bilevel:

@@ -43,16 +43,16 @@ class Facts(nn.Module):
         optimiser = torch.optim.Adam(self.parameters(), lr=0.03)
         rows = torch.arange(len(self.known))
         for _ in range(steps):
-            said = self.laws()[rows, :, self.known]
-            if said.min() > math.log(0.95):
+            logp = self.laws()[rows, :, self.known]
+            if logp.min() > math.log(0.95):
                 break
             optimiser.zero_grad()
-            (-said.mean()).backward()
+            (-logp.mean()).backward()
             optimiser.step()
         return self
 
 
-class Asked:
+class SubjectPolicy:
     """The network as a policy on a tree that asks about some subjects. parts: which parameters learn, by name."""
 
     def __init__(self, facts: Facts, subjects: Tensor, parts: Sequence[str] = ()) -> None:
@@ -66,9 +66,9 @@ class Asked:
         leaf = experience.extras["leaf"]
         subject = self.subjects[leaf // (2 * VALUES)]
         style, value = leaf % (2 * VALUES) // VALUES, leaf % VALUES
-        said = torch.stack([self.facts.style.log_softmax(0)[style], self.facts.laws()[subject, style, value]], 1)
+        answer_logp = torch.stack([self.facts.style.log_softmax(0)[style], self.facts.laws()[subject, style, value]], 1)
         # The two decisions stand at the row's end.
-        logp = torch.cat([said.new_zeros(len(leaf), experience.mask.shape[1] - 2), said], 1)
+        logp = torch.cat([answer_logp.new_zeros(len(leaf), experience.mask.shape[1] - 2), answer_logp], 1)
         return Evaluation(logp=logp, support=experience.support)
 
 

@@ -65,8 +65,8 @@ def signed_sums(count: int = 4, most: int = 9, seed: int = 0) -> SignedSums:
     kinds = torch.unique(numbers.sort(1).values, dim=0, return_inverse=True)[1]
     order = torch.randperm(int(kinds.max()) + 1, generator=torch.Generator().manual_seed(seed))
     beginning = torch.zeros(len(numbers), 1, dtype=torch.long)
-    held = order[kinds] < len(order) // 5
-    return SignedSums(torch.cat([beginning, numbers], 1), right, every, path, held)
+    held_out = order[kinds] < len(order) // 5
+    return SignedSums(torch.cat([beginning, numbers], 1), right, every, path, held_out)
 
 
 class MixtureSource:
@@ -114,9 +114,9 @@ class MixtureSource:
             )
         group = request.group
         rows = request.tasks[group]
-        beside = () if self.reference is None else (self.reference,)
-        batch = self.policy.sample(self.prompts[rows], self.targets.shape[1], self.generator, beside=beside)
-        return self._known(batch.replace(support=request.support), rows, group)
+        references = () if self.reference is None else (self.reference,)
+        batch = self.policy.sample(self.prompts[rows], self.targets.shape[1], self.generator, beside=references)
+        return self._with_outcome(batch.replace(support=request.support), rows, group)
 
     def demonstrate(self, rows: int) -> Experience:
         """The next prompts with their targets read as thoughts: teacher forcing. `extras["targets"]` [B, T, V]."""
@@ -129,13 +129,13 @@ class MixtureSource:
         extras = {"mixture": shown, "targets": shown, "thought": thought, "support_mask": torch.ones_like(shown).bool()}
         extras |= {"drawn": torch.ones_like(columns), "tokens": shown.argmax(-1), "is_demonstration": ended}
         batch = Experience(mask=columns >= P, terminated=ended, truncated=~ended, extras=extras)
-        return self._known(batch, tasks, torch.arange(B)).replace(
+        return self._with_outcome(batch, tasks, torch.arange(B)).replace(
             outcome=torch.ones(B), rollout_logp=torch.zeros(columns.shape)
         )
 
-    def _known(self, batch: Experience, tasks: Tensor, group: Tensor) -> Experience:
-        paid = (batch.extras["tokens"][:, -1] == self.right[tasks]).to(self.policy.token.dtype)
-        batch = batch.replace(outcome=paid, reward=paid, group=group, extras={"index": tasks})
+    def _with_outcome(self, batch: Experience, tasks: Tensor, group: Tensor) -> Experience:
+        reward = (batch.extras["tokens"][:, -1] == self.right[tasks]).to(self.policy.token.dtype)
+        batch = batch.replace(outcome=reward, reward=reward, group=group, extras={"index": tasks})
         if self.reference is None:
             return batch
         with torch.no_grad():
@@ -179,6 +179,6 @@ def accuracy(policy: MixturePolicy, task: SignedSums, rows: Tensor, thoughts: Th
     draws them, or otherwise."""
     own, steps = policy.thoughts, task.every.shape[1]
     policy.thoughts = thoughts or own
-    said = policy.sample(task.prompts[rows], steps, torch.Generator().manual_seed(0), greedy=True)
+    sampled = policy.sample(task.prompts[rows], steps, torch.Generator().manual_seed(0), greedy=True)
     policy.thoughts = own
-    return (said.extras["tokens"][:, -1] == task.right[rows]).float().mean().item()
+    return (sampled.extras["tokens"][:, -1] == task.right[rows]).float().mean().item()

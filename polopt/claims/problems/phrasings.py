@@ -20,10 +20,10 @@ def recommender(
     kinds = [f"need {n}" for n in range(needs) for _ in range(phrases)]
     tree = TokenTree.bandit(torch.zeros(needs * phrases, items).tolist(), kinds=kinds)
     policy, g = TabularPolicy(tree), torch.Generator().manual_seed(seed)
-    wanted = by_need * torch.randn(needs, 1, items, generator=g, dtype=torch.double)
-    said = by_phrase * torch.randn(needs, phrases, items, generator=g, dtype=torch.double)
+    need_logits = by_need * torch.randn(needs, 1, items, generator=g, dtype=torch.double)
+    phrase_logits = by_phrase * torch.randn(needs, phrases, items, generator=g, dtype=torch.double)
     with torch.no_grad():
-        policy.logits.copy_((wanted + said).view(-1, items))
+        policy.logits.copy_((need_logits + phrase_logits).view(-1, items))
     return tree, policy
 
 

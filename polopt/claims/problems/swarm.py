@@ -71,8 +71,8 @@ def pull_of_shared() -> tuple[Tensor, Tensor, Tensor]:
     for corrected in (True, False):
         pull = torch.zeros_like(flat_gradient(tree.value(reader), reader))
         for one, weight in zip(published, odds.flatten().tolist(), strict=True):
-            said = one.ids if corrected else one.answers
-            row = source.import_answers(torch.tensor([one.task]), [said], PLAIN)  # type: ignore[list-item]
+            answers = one.ids if corrected else one.answers
+            row = source.import_answers(torch.tensor([one.task]), [answers], PLAIN)  # type: ignore[list-item]
             row = as_drawn(row, one.logp or []) if corrected else row
             row = row.replace(advantage=torch.where(row.mask, row.outcome[:, None], 0))
             pull -= weight * flat_gradient(objective(row, reader.evaluate(row)).loss, reader)

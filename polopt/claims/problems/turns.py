@@ -31,8 +31,8 @@ class TwoTurns(TokenTree):
     def attempts(self, policy: TabularPolicy) -> Tensor:
         """[2, 2] chances, with gradient: wrong or right at first, by wrong or right at second; mean over questions."""
         p = self.log_probabilities(policy).exp().flatten() / self.prompts
-        paid = self._leaves.reward[self._leaves.mask].view(-1, 2).long()
-        return p.new_zeros(4).index_add(0, 2 * paid[:, 0] + paid[:, 1], p).view(2, 2)
+        rewards = self._leaves.reward[self._leaves.mask].view(-1, 2).long()
+        return p.new_zeros(4).index_add(0, 2 * rewards[:, 0] + rewards[:, 1], p).view(2, 2)
 
     def delta(self, policy: TabularPolicy) -> Tensor:
         """How much more often the second attempt is right, with gradient."""
@@ -61,8 +61,8 @@ def copier(
     policy = TabularPolicy(tree)
     first, second = tree.nodes[:, tree.start], tree.nodes[:, tree.start + 1]
     right = torch.arange(questions).repeat_interleave(choices**2) % choices
-    said = tree.leaves().extras["tokens"][:, tree.start]
+    first_answer = tree.leaves().extras["tokens"][:, tree.start]
     with torch.no_grad():
         policy.logits[first, right] = math.log(known / (1 - known) * (choices - 1))
-        policy.logits[second, said] = math.log(copies / (1 - copies) * (choices - 1))
+        policy.logits[second, first_answer] = math.log(copies / (1 - copies) * (choices - 1))
     return tree, policy, copy.deepcopy(policy)
