@@ -143,10 +143,10 @@ class MaskThinkDecision(Select):
         if not self.after:
             return experience.restrict(~(mask & (number < self.count)))
         # Decisions alone, shifted to the left.
-        said = experience.extras["tokens"].gather(1, (~mask).int().argsort(dim=1, stable=True))
+        tokens = experience.extras["tokens"].gather(1, (~mask).int().argsort(dim=1, stable=True))
         opened = torch.arange(mask.shape[1], device=mask.device) + len(self.after) <= experience.lengths[:, None]
         for i, token in enumerate(self.after):
-            opened &= said.roll(-i, 1) == token
+            opened &= tokens.roll(-i, 1) == token
         behind = opened.int().argmax(1, keepdim=True) + len(self.after)
         deciding = (number >= behind) & (number < behind + self.count) & opened.any(1, keepdim=True)
         return experience.restrict(~(mask & deciding))

@@ -115,9 +115,9 @@ class ClipCov(SurrogateTerm):
 
     def stopped(self, experience: Experience) -> Tensor:
         """Draws the decisions without gradient: [B, T] bool of the whole batch."""
-        whole, said = whole_of(experience)
-        _, clipped = self._clip(self.ratio(whole, said), whole.advantage)
-        c = covariances(whole.advantage, said.logp, whole.mask)
+        whole, evaluation = whole_of(experience)
+        _, clipped = self._clip(self.ratio(whole, evaluation), whole.advantage)
+        c = covariances(whole.advantage, evaluation.logp, whole.mask)
         free = (whole.mask & (c > self.least) & (c < self.most) & (clipped == 0))[whole.mask]
         count = max(1, int(self.share * len(free))) if self.share else 0
         stopped = torch.zeros_like(free)
@@ -156,15 +156,15 @@ class KLCov(SurrogateTerm):
             raise ValueError(f"methods.clip_cov_kl_cov.KLCov: percent must be in [0, 100], found {self.percent}")
 
     def forward(self, log_ratio: Tensor, experience: Experience, evaluation: Evaluation) -> tuple[Tensor, Tensor]:
-        held = experience.local_rows(self.held(experience))
-        penalty = torch.where(held, self.coefficient * log_ratio.abs(), 0)
-        return penalty - experience.advantage * log_ratio.exp(), held.to(log_ratio.dtype)
+        penalised = experience.local_rows(self.penalised(experience))
+        penalty = torch.where(penalised, self.coefficient * log_ratio.abs(), 0)
+        return penalty - experience.advantage * log_ratio.exp(), penalised.to(log_ratio.dtype)
 
-    def held(self, experience: Experience) -> Tensor:
+    def penalised(self, experience: Experience) -> Tensor:
         """Selects the decisions that are penalised: [B, T] bool of the whole batch."""
-        whole, said = whole_of(experience)
-        c = covariances(whole.advantage, said.logp, whole.mask)[whole.mask]
+        whole, evaluation = whole_of(experience)
+        c = covariances(whole.advantage, evaluation.logp, whole.mask)[whole.mask]
         count = max(1, int(len(c) * self.percent / 100)) if self.percent else 0
-        held = torch.zeros_like(c, dtype=torch.bool)
-        held[c.argsort(descending=True, stable=True)[:count]] = True
-        return torch.zeros_like(whole.mask).masked_scatter(whole.mask, held)
+        penalised = torch.zeros_like(c, dtype=torch.bool)
+        penalised[c.argsort(descending=True, stable=True)[:count]] = True
+        return torch.zeros_like(whole.mask).masked_scatter(whole.mask, penalised)

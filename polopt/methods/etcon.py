@@ -100,15 +100,15 @@ def in_form(text: str) -> float:
     return max(0.0, 1.0 - loss - 0.1 * ("\\" + BOX in text))
 
 
-def correct(said: str, wanted: str) -> float:
-    """Returns 1 for the same words; 0.75 if all words of `wanted` are in `said` and none of the others is a negation;
-    else 0."""
-    said, wanted = plain(said), plain(wanted)
-    if not said or not wanted:
+def correct(answer: str, reference: str) -> float:
+    """Returns 1 for the same words; 0.75 if all words of `reference` are in `answer` and none of the others is a
+    negation; else 0."""
+    answer, reference = plain(answer), plain(reference)
+    if not answer or not reference:
         return 0.0
-    if said == wanted:
+    if answer == reference:
         return 1.0
-    words, gold = set(said.split()), set(wanted.split())
+    words, gold = set(answer.split()), set(reference.split())
     return 0.75 if gold <= words and not NEGATIONS & (words - gold) else 0.0
 
 

@@ -71,11 +71,11 @@ def fapo(
     flawed: RowMask = SignalAbove(name=signal)
     if chat is not None:
         flawed = PositiveReward(reward=JudgedReward(judge=HTTPJudge(chat=chat, template=FLAWS)), above=0.5)
-    paid = SumOfRewards(
+    reward = SumOfRewards(
         terms=[OutcomeReward(scale=2, shift=-1), FlawedPositive(weight=weight, flawed=flawed), OverlongPenalty()]
     )
     plain = {"sampling.select": [], "sampling.refills": 0, "objective.trust.dual": 10.0}
-    return dapo(group=group, low=low, high=high).but(reward=paid, **plain)
+    return dapo(group=group, low=low, high=high).but(reward=reward, **plain)
 
 
 class FlawedPositive(Reward):

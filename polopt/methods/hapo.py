@@ -99,11 +99,11 @@ class EntropyLevel(Part):
             raise ValueError(f"methods.hapo.EntropyLevel: quantile must be in [0, 1], found {self.quantile}")
 
     def forward(self, experience: Experience) -> Tensor:
-        whole, said = whole_of(experience)
+        whole, evaluation = whole_of(experience)
         if not whole.mask.any():
-            return experience.local_rows(torch.zeros_like(said.entropy))
-        scale = ops.entropy_scale(said.entropy[whole.mask], self.quantile)
-        return experience.local_rows(ops.entropy_level(said.entropy, *scale, released=self.compat == "released"))
+            return experience.local_rows(torch.zeros_like(evaluation.entropy))
+        scale = ops.entropy_scale(evaluation.entropy[whole.mask], self.quantile)
+        return experience.local_rows(ops.entropy_level(evaluation.entropy, *scale, released=self.compat == "released"))
 
 
 class EntropyClip(SurrogateTerm):

@@ -9,7 +9,7 @@ from polopt.experience import Experience
 from polopt.method import Paper, method
 from polopt.methods.grpo import grpo
 from polopt.sampling.allocation import knapsack
-from polopt.sampling.parts import Buy, RolloutAllocator
+from polopt.sampling.parts import RolloutAllocator, RolloutFn
 from polopt.sampling.source_protocols import Source
 from polopt.sampling.success import SuccessCounts
 
@@ -90,9 +90,9 @@ class KnapsackAllocator(RolloutAllocator):
                 "average; set group between low and up"
             )
 
-    def forward(self, source: Source, tasks: Tensor, group: int, buy: Buy) -> Experience:
+    def forward(self, source: Source, tasks: Tensor, group: int, rollout: RolloutFn) -> Experience:
         rates = self.success.rates(source.size).cpu()[tasks.cpu()]
-        return buy(knapsack(rates, group, self.low, self.up, self.confidence).to(tasks.device))
+        return rollout(knapsack(rates, group, self.low, self.up, self.confidence).to(tasks.device))
 
     def observe(self, experience: Experience) -> None:
         self.success.observe(experience)

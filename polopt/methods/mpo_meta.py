@@ -176,7 +176,7 @@ class AuditedRubric(Meta):
 
 def agreement(marks: Tensor, truth: Tensor) -> list[float | None]:
     """Returns the covariance of each item's marks [n, items] with the truth [n]; None where either is constant."""
-    apart = truth - truth.mean()
+    centred = truth - truth.mean()
     varies = (marks != marks[:1]).any(0) & (truth != truth[:1]).any()
-    found = (apart @ (marks - marks.mean(0)) / max(1, len(truth))).tolist()
+    found = (centred @ (marks - marks.mean(0)) / max(1, len(truth))).tolist()
     return [value if moves else None for value, moves in zip(found, varies.tolist(), strict=True)]

@@ -90,11 +90,11 @@ class OneToken(SurrogateTerm):
 
     def forward(self, log_ratio: Tensor, experience: Experience, evaluation: Evaluation) -> tuple[Tensor, Tensor]:
         tokens = experience.extras["tokens"]
-        said = torch.where(experience.mask, tokens, 0)[..., None]
+        sampled = torch.where(experience.mask, tokens, 0)[..., None]
         odds = (evaluation.logits.detach() / self.temperature).softmax(-1)
         if self.draws is not None:
             odds = self._frequencies(odds, tokens)
-        hits, missed = odds.gather(-1, said).squeeze(-1), odds.scatter(-1, said, 0.0)
+        hits, missed = odds.gather(-1, sampled).squeeze(-1), odds.scatter(-1, sampled, 0.0)
         bounded = evaluation.logits.log_softmax(-1).clamp(min=self.floor)
         worth = hits * evaluation.logp + self.miss * (missed * bounded).sum(-1)
         return -experience.advantage * worth, torch.zeros_like(experience.advantage)

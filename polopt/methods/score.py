@@ -85,15 +85,17 @@ class TurnAdvantage(Credit):
     def forward(self, experience: Experience) -> Tensor:
         mask, turn = experience.mask, experience.turn
         reward = ops.per_decision_reward(experience.reward.detach(), mask)
-        paid = torch.where(mask, experience.extras["answer_reward"], 0).to(reward.dtype) if self.bonus else None
+        answer_reward = (
+            torch.where(mask, experience.extras["answer_reward"], 0).to(reward.dtype) if self.bonus else None
+        )
         advantage = torch.zeros_like(reward)
         for number in torch.unique(turn[mask]).tolist():
             now = mask & (turn == number)
             rows = now.any(1)
             returns = torch.where(turn >= number, reward, 0).sum(1)
-            if paid is not None and number > 0:
-                before = torch.where(turn == number - 1, paid, 0).sum(1)
-                returns = returns + self.bonus * (torch.where(now, paid, 0).sum(1) - before)
+            if answer_reward is not None and number > 0:
+                before = torch.where(turn == number - 1, answer_reward, 0).sum(1)
+                returns = returns + self.bonus * (torch.where(now, answer_reward, 0).sum(1) - before)
             compared, found = experience[rows], returns[rows]
             relative = found
             if self.baseline is not None:
@@ -126,8 +128,8 @@ class TurnRewards(Reward):
             )
 
     def forward(self, experience: Experience) -> Tensor:
-        paid = torch.where(experience.mask, experience.extras["answer_reward"], 0)
+        answer_reward = torch.where(experience.mask, experience.extras["answer_reward"], 0)
         if not self.weights:
-            return paid
+            return answer_reward
         turn = experience.turn.clamp(0, len(self.weights) - 1).long()
-        return paid * torch.tensor(self.weights, dtype=paid.dtype, device=paid.device)[turn]
+        return answer_reward * torch.tensor(self.weights, dtype=answer_reward.dtype, device=answer_reward.device)[turn]

@@ -113,10 +113,10 @@ class STEERWeight(Weight):
             )
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
-        whole, said = whole_of(experience)
-        push = whole.advantage * self.ratio(whole, said).exp()
-        slope = said.extras["entropy_slope"] if self.score == "exact" else None
-        change = entropy_change(push, said.logp, said.entropy, slope).abs()
+        whole, full_evaluation = whole_of(experience)
+        push = whole.advantage * self.ratio(whole, full_evaluation).exp()
+        slope = full_evaluation.extras["entropy_slope"] if self.score == "exact" else None
+        change = entropy_change(push, full_evaluation.logp, full_evaluation.entropy, slope).abs()
         weights = torch.ones_like(change)
         weights[whole.mask] = self._map(change[whole.mask])
         return experience.local_rows(weights)

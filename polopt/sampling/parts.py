@@ -197,11 +197,11 @@ class UniformTasks(TaskSampler):
 
 # [M] rollouts of each chosen task -> these rollouts; `group` is the place among the tasks. The function may be
 # called again, for more.
-Buy = Callable[[Tensor], Experience]
+RolloutFn = Callable[[Tensor], Experience]
 
 
 class RolloutAllocator(Part):
-    """`budget(source, tasks, group, buy) -> experience` allocates rollouts to tasks, about `group` each on average.
+    """`budget(source, tasks, group, rollout) -> experience` allocates rollouts to tasks, about `group` each on average.
 
     tasks: [M] numbers, as a `TaskSampler` returned them.
     """
@@ -213,7 +213,7 @@ class RolloutAllocator(Part):
         """Returns the number of rollouts of every task, None if it varies."""
         return None
 
-    def forward(self, source: Any, tasks: Tensor, group: int, buy: Buy) -> Experience:
+    def forward(self, source: Any, tasks: Tensor, group: int, rollout: RolloutFn) -> Experience:
         raise NotImplementedError
 
     def observe(self, experience: Experience) -> None:
@@ -226,8 +226,8 @@ class EqualRollouts(RolloutAllocator):
     def fixed(self, group: int) -> int:
         return group
 
-    def forward(self, source: Source, tasks: Tensor, group: int, buy: Buy) -> Experience:
-        return buy(torch.full_like(tasks, group))
+    def forward(self, source: Source, tasks: Tensor, group: int, rollout: RolloutFn) -> Experience:
+        return rollout(torch.full_like(tasks, group))
 
 
 class PromptAugmenter(Part):
