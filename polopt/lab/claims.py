@@ -105,10 +105,10 @@ def fitted(algorithm: Algorithm, counts: list[int]) -> tuple[float, float]:
     policy = TabularPolicy(tree, spread=0.5, seed=4)
     rows = torch.arange(len(counts)).repeat_interleave(torch.tensor(counts))
     batch = algorithm.compute_advantages(tree.leaves()[rows])
-    wanted = torch.tensor(counts, dtype=torch.double) / sum(counts)
+    target = torch.tensor(counts, dtype=torch.double) / sum(counts)
 
     def distance() -> float:
-        return (tree.log_probabilities(policy).detach().exp()[0] - wanted).abs().sum().item() / 2
+        return (tree.log_probabilities(policy).detach().exp()[0] - target).abs().sum().item() / 2
 
     before = distance()
     descend(algorithm, batch, policy, steps=200)
@@ -152,8 +152,8 @@ def collapse(
             source.refresh()
             batch = algorithm.compute_advantages(algorithm.sampling(source))
             for _ in range(steps):
-                said = policy.evaluate(batch, algorithm.objective.required_outputs)
-                loss = algorithm.objective(batch, said).loss
+                evaluation = policy.evaluate(batch, algorithm.objective.required_outputs)
+                loss = algorithm.objective(batch, evaluation).loss
                 with torch.no_grad():
                     policy.logits.sub_(rate * torch.autograd.grad(loss, policy.logits)[0])
         found.append(effective(tree, policy))

@@ -210,24 +210,24 @@ class LeafGradient:
     """
 
     def __init__(self, algorithm: Algorithm, problem: TokenTree, policy: TreePolicy, support: Support) -> None:
-        said = policy.evaluate(problem.leaves(support), algorithm.objective.active_fields("policy_outputs"))
+        evaluation = policy.evaluate(problem.leaves(support), algorithm.objective.active_fields("policy_outputs"))
         self.algorithm, self.support = algorithm, support
         self.parameters = list(policy.parameters())
-        self.said = {n: v for n in SAID if (v := getattr(said, n)) is not None}
-        self.said |= {f"extras.{name}": value for name, value in said.extras.items()}
-        self.heard = {n: v.detach() for n, v in self.said.items()}
-        self.size = sum(v.numel() for v in self.said.values())
+        self.outputs = {n: v for n in SAID if (v := getattr(evaluation, n)) is not None}
+        self.outputs |= {f"extras.{name}": value for name, value in evaluation.extras.items()}
+        self.detached_outputs = {n: v.detach() for n, v in self.outputs.items()}
+        self.size = sum(v.numel() for v in self.outputs.values())
 
     def __call__(self, experience: Experience) -> Tensor:
         """Returns d loss / d outputs of all leaves, flat, [size]."""
         rows = experience.extras["leaf"]
-        inputs = {n: v[rows].requires_grad_() for n, v in self.heard.items()}
+        inputs = {n: v[rows].requires_grad_() for n, v in self.detached_outputs.items()}
         extras = {n.removeprefix("extras."): v for n, v in inputs.items() if n not in SAID}
         fields = {n: v for n, v in inputs.items() if n in SAID}
         loss = self.algorithm.objective(experience, Evaluation(support=self.support, extras=extras, **fields)).loss
         slopes = torch.autograd.grad(loss, list(inputs.values()), allow_unused=True)
         flat = []
-        for slope, whole in zip(slopes, self.heard.values(), strict=True):
+        for slope, whole in zip(slopes, self.detached_outputs.values(), strict=True):
             total = torch.zeros_like(whole)
             flat.append((total if slope is None else total.index_add_(0, rows, slope)).flatten())
         return torch.cat(flat)
@@ -236,10 +236,10 @@ class LeafGradient:
         """Maps gradients of the outputs [N, size] to gradients of the parameters [N, P]."""
         result = []
         for chunk in slopes.split(at_once):
-            parts = chunk.split([v.numel() for v in self.said.values()], dim=1)
-            shaped = [p.view(len(chunk), *v.shape) for p, v in zip(parts, self.said.values(), strict=True)]
+            parts = chunk.split([v.numel() for v in self.outputs.values()], dim=1)
+            shaped = [p.view(len(chunk), *v.shape) for p, v in zip(parts, self.outputs.values(), strict=True)]
             found = torch.autograd.grad(
-                list(self.said.values()),
+                list(self.outputs.values()),
                 self.parameters,
                 shaped,
                 retain_graph=True,
@@ -322,8 +322,8 @@ def training(
         draw=draw,
         **dealt,
     )
-    beside: dict[str, Any] = {"reference": reference, "previous": previous, "teacher": teacher}
-    for experience in learning(algorithm, source, policy, rate=rate, epochs=epochs, **beside):
+    auxiliary: dict[str, Any] = {"reference": reference, "previous": previous, "teacher": teacher}
+    for experience in learning(algorithm, source, policy, rate=rate, epochs=epochs, **auxiliary):
         yield experience, source
 
 
@@ -384,8 +384,8 @@ class _Descent(StepHooks):
 
     def update(self, experience: Experience) -> dict[str, float]:
         for _ in range(self.epochs):
-            said = self.policy.evaluate(experience, self.algorithm.objective.active_fields("policy_outputs"))
-            loss = self.algorithm.objective(experience, said).loss
+            evaluation = self.policy.evaluate(experience, self.algorithm.objective.active_fields("policy_outputs"))
+            loss = self.algorithm.objective(experience, evaluation).loss
             slopes = torch.autograd.grad(loss, self.parameters, allow_unused=True)
             with torch.no_grad():
                 for p, slope in zip(self.parameters, slopes, strict=True):

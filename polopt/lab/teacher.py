@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from polopt import ops
 from polopt.evaluation import Evaluation
 from polopt.experience import Experience
-from polopt.lab.policy import ABSENT, TabularPolicy, said_besides
+from polopt.lab.policy import ABSENT, TabularPolicy, extra_outputs
 from polopt.policies.average import Average
 from polopt.teachers import SelfTeacher, filled, without_teacher
 
@@ -46,7 +46,7 @@ class HintedPolicy(nn.Module):
             logp=torch.where(experience.mask, chosen, 0),
             support=experience.support,
             entropy=ops.entropy_of(law) if "entropy" in needs else ABSENT,
-            extras=said_besides(law, experience, needs, top),
+            extras=extra_outputs(law, experience, needs, top),
         )
 
 
@@ -71,12 +71,16 @@ class TreeTeacher:
         if not len(rows):
             return experience.replace(extras=without_teacher(experience, names, self.policy.logits))
         shown = torch.stack([self._tokens(hints[row] or "", experience.mask.shape[1]) for row in rows.tolist()])
-        told = experience[rows].replace(extras={"hint": shown})
-        asks, top = frozenset({"entropy"}), self.spec.top
+        with_hints = experience[rows].replace(extras={"hint": shown})
+        outputs, top = frozenset({"entropy"}), self.spec.top
         if self.spec.chosen_by == "policy":
-            own = self.policy.evaluate(told, top=top).extras["candidates"]
-            told, top, asks = told.replace(extras={"candidates": own}), 0, asks | {"extras.candidate_logp"}
-        return filled(experience, names, rows, told, self.hinted.evaluate(told, asks, top=top))
+            own = self.policy.evaluate(with_hints, top=top).extras["candidates"]
+            with_hints, top, outputs = (
+                with_hints.replace(extras={"candidates": own}),
+                0,
+                outputs | {"extras.candidate_logp"},
+            )
+        return filled(experience, names, rows, with_hints, self.hinted.evaluate(with_hints, outputs, top=top))
 
     def _tokens(self, hint: str, width: int) -> Tensor:
         tokens = [int(number) for number in re.findall(r"\d+", hint)]

@@ -113,8 +113,8 @@ class TokenTree:
         """Returns the tree with other outcomes, [prompts, answers]."""
         tree = copy.copy(self)
         tree.outcome, tree.rewards = outcome.double(), None
-        paid = tree.outcome.flatten()
-        tree._leaves = self._leaves.replace(outcome=paid, reward=paid)
+        reward = tree.outcome.flatten()
+        tree._leaves = self._leaves.replace(outcome=reward, reward=reward)
         return tree
 
     @functools.cached_property

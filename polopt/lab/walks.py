@@ -98,7 +98,7 @@ class WalkSource:
         """Samples a group of episodes for each task, as `Source.rollout` specifies."""
         tasks, group = request.tasks, request.group
         states, actions, mask = self.walk(self.policy.odds.detach(), len(group))
-        paid = torch.where(mask, self.reward[states, actions], 0)
+        reward = torch.where(mask, self.reward[states, actions], 0)
         extras = {"state": states, "action": actions, "features": self._features(states, actions)}
         if self.aux is not None:
             extras["aux"] = self.aux[states, actions]
@@ -108,8 +108,8 @@ class WalkSource:
         cut = mask[:, -1]
         batch = Experience(
             mask=mask,
-            reward=paid,
-            outcome=paid.sum(1),
+            reward=reward,
+            outcome=reward.sum(1),
             terminated=~cut,
             truncated=cut,
             group=group,
@@ -118,6 +118,8 @@ class WalkSource:
             extras=extras | {"index": tasks[group]},
         )
         with torch.no_grad():
-            said = self.policy.evaluate(batch, frozenset({"value"}))
-        final = torch.zeros(len(batch), dtype=paid.dtype)
-        return batch.replace(rollout_logp=said.logp, old_logp=said.logp, value=said.value, final_value=final)
+            evaluation = self.policy.evaluate(batch, frozenset({"value"}))
+        final = torch.zeros(len(batch), dtype=reward.dtype)
+        return batch.replace(
+            rollout_logp=evaluation.logp, old_logp=evaluation.logp, value=evaluation.value, final_value=final
+        )
