@@ -111,8 +111,8 @@ class Algorithm(Part):
         if shown.all():
             return others
         own = self._credited(experience[~shown], (~shown).nonzero().flatten())
-        paid = others.outcome if own.reward.ndim == 1 else ops.per_decision_reward(others.outcome, others.mask)
-        joined = Experience.join([own, others.replace(reward=paid).with_missing_fields_of(own)])
+        reward = others.outcome if own.reward.ndim == 1 else ops.per_decision_reward(others.outcome, others.mask)
+        joined = Experience.join([own, others.replace(reward=reward).with_missing_fields_of(own)])
         return joined[torch.cat([(~shown).nonzero(), shown.nonzero()]).flatten().argsort()]
 
     def _credited(self, experience: Experience, rows: Tensor | None = None) -> Experience:
@@ -142,8 +142,8 @@ class Algorithm(Part):
     def update_reference(self, reference: Iterable[torch.Tensor], policy: Iterable[torch.Tensor]) -> None:
         """Moves the reference's parameters towards the policy's by the current `reference_tau`."""
         if (share := now(self.reference_tau)) > 0:
-            for theirs, ours in zip(reference, policy, strict=True):
-                theirs.lerp_(ours, share)  # with 1 it is a copy, bit for bit
+            for target, source in zip(reference, policy, strict=True):
+                target.lerp_(source, share)  # with 1 it is a copy, bit for bit
 
 
 def add_metrics(parts: Iterable[Mapping[str, torch.Tensor | float]]) -> dict[str, float]:

@@ -75,7 +75,7 @@ class Experience:
     _rows: Tensor | None = None  # which rows of the whole these are
     _counted: Experience | None = None
     _kept: Tensor | None = None  # [B] bool, the rows that `restrict` left
-    _looked_at: Any = None  # fields that `check_values` has passed, which need no second check
+    _checked: Any = None  # fields that `check_values` has passed, which need no second check
 
     def __post_init__(self) -> None:
         check_fields(self.mask, {name: getattr(self, name) for name in _FIELDS})

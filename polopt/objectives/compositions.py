@@ -44,8 +44,8 @@ class BranchedObjective(Objective):
 
     def contributes(self, experience: Experience) -> Tensor:
         parts = self._divided(experience)
-        asked = [route.objective.contributes(part) for route, part in zip(self.routes, parts, strict=True)]
-        return torch.stack(asked).any(0)
+        contributing = [route.objective.contributes(part) for route, part in zip(self.routes, parts, strict=True)]
+        return torch.stack(contributing).any(0)
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Loss:
         loss, metrics = evaluation.logp.new_zeros(()), dict[str, Tensor]()

@@ -121,9 +121,9 @@ class ExtensiveGame:
         the empty sequence is then that of an exact best response.
         """
         reach = self.realisation(strategy)[self.last]
-        paid = torch.stack([_product_without(reach, p) for p in range(self.players)]) * self.chance * self.payoff
+        payoff = torch.stack([_product_without(reach, p) for p in range(self.players)]) * self.chance * self.payoff
         values = torch.zeros(len(self.actions) + self.players, dtype=torch.double)
-        values.index_add_(0, self.last.flatten(), paid.flatten())
+        values.index_add_(0, self.last.flatten(), payoff.flatten())
         for sets, pairs in reversed(self.levels):
             place, count = self.set_of[pairs] - sets.start, sets.stop - sets.start
             if best:
@@ -322,7 +322,7 @@ def _tensors(
         levels=tuple(_levels(ranked)),
         last=torch.tensor([[sequence(p, last[p]) for last, _, _ in ends] for p in range(players)], dtype=torch.long),
         chance=torch.tensor([odds for _, odds, _ in ends], dtype=torch.double),
-        payoff=torch.tensor([[paid[p] for _, _, paid in ends] for p in range(players)], dtype=torch.double),
+        payoff=torch.tensor([[payoffs[p] for _, _, payoffs in ends] for p in range(players)], dtype=torch.double),
     )
 
 

@@ -162,12 +162,14 @@ class HTTPMeta(Meta):
             for row, shares in zip(texts_of(experience), marks.tolist(), strict=True)
         ]
         refine = filled(REFINE, {"most": str(self.most)})
-        said = [
+        conversations = [
             [*talk, {"role": "assistant", "content": reply.text}, user(refine)]
             for talk, reply in zip(talks, self.chat(talks), strict=True)
             if reply is not None
         ]
-        written = [new for reply in self.chat(said) if reply is not None and (new := parsed(reply.text, self.most))]
+        written = [
+            new for reply in self.chat(conversations) if reply is not None and (new := parsed(reply.text, self.most))
+        ]
         merged = self._merge(written)
         if self.training:
             self.get_buffer("rewritten").add_(int(merged is not None))
