@@ -46,12 +46,12 @@ class Algorithm(Part):
 
     def setup(self) -> None:
         if isinstance(self.reference_tau, float) and not 0 <= self.reference_tau <= 1:
-            raise ValueError(f"Algorithm: follow must be in [0, 1], found {self.reference_tau}")
+            raise ValueError(f"Algorithm: reference_tau must be in [0, 1], found {self.reference_tau}")
         unknown = {"rollout_logp", "entropy"} & (self.reward.required_fields | self.credit.required_fields)
         if self._judges_demonstrations and unknown:
             raise ValueError(
-                f"Algorithm: {self.credit!r} judges demonstrated rows, which nobody sampled, and reward or credit read "
-                f"{' and '.join(sorted(unknown))} of the sampler; leave one of the two out"
+                f"Algorithm: {self.credit!r} judges demonstrated rows, which no policy sampled, and reward or credit "
+                f"read {' and '.join(sorted(unknown))} of the sampler; leave one of the two out"
             )
 
     @property

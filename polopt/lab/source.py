@@ -117,7 +117,7 @@ class TreeSource:
     def _make_deck(self, support: Support, hidden: str) -> tuple[Experience, Tensor]:
         if hidden and hidden not in self.hinted:
             raise ValueError(
-                f"TreeSource: nobody samples with the hint {hidden!r}; say who does, as hinted={{{hidden!r}: policy}}"
+                f"TreeSource: no policy is given for the hint {hidden!r}; give one, as hinted={{{hidden!r}: policy}}"
             )
         behaviour = self.hinted[hidden] if hidden else self.behaviour
         leaves = self._heated(support)
@@ -209,7 +209,7 @@ class TreeSource:
         if start.hint and not start.hidden:
             if start.hint not in self.variants:
                 raise ValueError(
-                    f"TreeSource: no prompts stand for those with {start.hint!r} behind them; say which, as "
+                    f"TreeSource: no prompts are given for those that end with {start.hint!r}; give them, as "
                     f"variants={{{start.hint!r}: numbers}}"
                 )
             task = int(self.variants[start.hint][task])
@@ -291,7 +291,7 @@ class TreeSource:
         leaf, columns, given = experience.extras["leaf"], torch.arange(deck.mask.shape[1]), experience.extras["given"]
         begin = self.tree.start + given + experience.lengths if at is None else at
         if (begin - self.tree.start >= deck.lengths[leaf]).any():
-            raise ValueError("TreeSource.extend: some rows have ended; leave them out, or say `at` which column")
+            raise ValueError("TreeSource.extend: some rows have ended; leave them out, or give the columns `at`")
         words = [list(ids) for ids in forced_tokens] if forced_tokens is not None else [[]] * len(leaf)
         decided = (columns < begin[:, None]) & deck.mask[leaf]
         tokens, forced, fixed = deck.extras["tokens"], deck.extras["tokens"][leaf], decided.clone()
@@ -302,7 +302,9 @@ class TreeSource:
         alike = (~fixed[:, None] | (deck.mask & (tokens == forced[:, None]))).all(2)
         alike &= (tokens[:, : self.tree.start] == forced[:, None, : self.tree.start]).all(2)
         if not alike.any(1).all():
-            raise ValueError("TreeSource.extend: no answer of the tree begins like a row and says what it should")
+            raise ValueError(
+                "TreeSource.extend: no answer of the tree begins like a row and continues with the forced tokens"
+            )
         rest = torch.where(fixed[:, None] | ~deck.mask, 0, deck.rollout_logp).sum(2)
         chosen = torch.multinomial(rest.exp() * alike, copies, replacement=True, generator=self.generator).flatten()
         rows = torch.arange(len(leaf)).repeat_interleave(copies)

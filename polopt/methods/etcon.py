@@ -179,9 +179,8 @@ class EtConCorrectness(TextReward):
         task = experience.extras["task"][row]
         if task.reference is None:
             raise ExperienceError(
-                f"methods.etcon.EtConCorrectness needs the solution of each task, found none for {task.id}; give the "
-                "tasks solutions, "
-                "or let the world judge, with rewards.OutcomeReward"
+                f"methods.etcon.EtConCorrectness needs the solution of each task, found none for {task.id}; add "
+                "solutions to the tasks, or take the environment's outcome, rewards.OutcomeReward"
             )
         return correct(boxed(text), task.reference)
 

@@ -240,7 +240,7 @@ class LegiblePayoffs(TextReward):
         if shown and not any(payoffs(block(text, self.block) or "") is not None for text in shown):
             yield (
                 f"none of the first {len(shown)} solutions has a block <{self.block}> that can be read, without which "
-                "an answer is paid nothing; teach the policy to write it first, or take a reward that does without, as "
+                "an answer has reward 0; train the policy on such solutions first, or take a reward without blocks, as "
                 "gtalign's with blocks: false"
             )
 

@@ -116,7 +116,7 @@ class ProgramGrader(Grader):
         extent = [item.name for item in items if item.name in EXTENT and item.weight * item.trust > 0]
         if extent:
             yield (
-                f"its items pay for length ({', '.join(extent)}), whether the answer is right or wrong; give items of "
+                f"its items reward length ({', '.join(extent)}), whether the answer is right or wrong; give items of "
                 "your own, or a grader that reads texts, as rewards.HTTPGrader"
             )
 

@@ -138,7 +138,7 @@ class UnitTest(TextReward):
         if self.field not in situation.fields:
             yield (
                 f"it reads unit tests of the function that a task's row names as {self.field!r}, and the tasks name "
-                "none; take tasks of kind unit-tests, or of a world whose rows do"
+                "none; take tasks of kind unit-tests, or of an environment whose rows do"
             )
 
     def setup(self) -> None:

@@ -78,8 +78,8 @@ class TurnAdvantage(Credit):
     def cautions(self, situation: Situation) -> Iterator[str]:
         if situation.turns < 2:
             yield (
-                "it compares the answers of an episode with each other, and these tasks ask for one; take tasks that "
-                "ask more than once, as those of kind second-chance"
+                "it compares the answers of an episode with each other, and these tasks have one answer; take tasks "
+                "with several, as those of kind second-chance"
             )
 
     def forward(self, experience: Experience) -> Tensor:
@@ -122,9 +122,8 @@ class TurnRewards(Reward):
     def refusals(self, situation: Situation) -> Iterator[str]:
         if self.weights and not any(self.weights[: situation.turns]):
             yield (
-                f"it pays for no answer before number {situation.turns + 1} (weights {list(self.weights)}), and these "
-                f"tasks ask for {situation.turns} at most; take tasks that ask more often, as those of kind "
-                "second-chance"
+                f"it rewards no answer before number {situation.turns + 1} (weights {list(self.weights)}), and "
+                f"these tasks have {situation.turns} at most; take tasks with more, as those of kind second-chance"
             )
 
     def forward(self, experience: Experience) -> Tensor:

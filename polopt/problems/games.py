@@ -265,7 +265,7 @@ def _set_number(
     if known.parent != parent:
         raise GameError(
             f"{name}: player {there.player} forgets: {_shown(history)} belongs to the information set "
-            f"{there.information!r}, which other own choices lead to as well; add them to the information"
+            f"{there.information!r}, which other choices of the player reach as well; add them to the information"
         )
     return sets[key]
 

@@ -176,9 +176,9 @@ class _Imitated(Sampling):
         """
         if experience.rollout_logp is not None and not experience.is_demonstration.all():
             raise ExperienceError(
-                f"Algorithm.compute_advantages: {self!r} imitates what somebody else decided, and "
-                "experience.rollout_logp says that these rows were sampled: leave rollout_logp out, or mark the rows "
-                "with extras['is_demonstration']"
+                f"Algorithm.compute_advantages: {self!r} imitates demonstrated rows, and these "
+                "have the log-probabilities of a sampler, experience.rollout_logp: leave rollout_logp out, or mark the "
+                "rows with extras['is_demonstration']"
             )
         return experience
 

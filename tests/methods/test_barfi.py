@@ -167,7 +167,7 @@ def test_inner_steps_are_the_sentences() -> None:
     moved = world.settle(start, phi, 1, 1.0) - start
     assert (moved - exact).abs().max() < 0.08 * exact.abs().max()
     assert world.episodes == 20_000
-    with pytest.raises(ValueError, match=r"needs rewards\.AlignedReward and credit\.LearnedDiscount"):
+    with pytest.raises(ValueError, match=r"needs methods\.barfi\.AlignedReward and methods\.barfi\.LearnedDiscount"):
         SampledBilevel(problem, po.method("reinforce"), rows=1, outer=1).settle(start, phi, 1, 1.0)
 
 

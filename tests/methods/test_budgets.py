@@ -154,7 +154,7 @@ def test_untried_tasks_are_preferred_to_hopeless_ones() -> None:
 
 
 def test_choices_by_rate_need_a_prior() -> None:
-    with pytest.raises(ValueError, match=r"sampling\.PosteriorScore: success needs a prior"):
+    with pytest.raises(ValueError, match=r"methods\.vade\.PosteriorScore: success needs a prior"):
         PosteriorScore(success=SuccessCounts(prior=(0.0, 0.0)))
 
 

@@ -68,7 +68,7 @@ class Corridor(nn.Module):
         )
 
     def demonstrate(self, rows: int) -> Experience:
-        raise NotImplementedError("nobody shows the way through the corridor")
+        raise NotImplementedError("the corridor has no demonstrations")
 
 
 def walk(algorithm: Algorithm, rate: float, seed: int, goal: float = 0.9, most: int = 400) -> tuple[int, float]:

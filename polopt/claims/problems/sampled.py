@@ -40,7 +40,7 @@ class SampledBilevel:
         reward, credit = self.sentence.reward, self.sentence.credit
         if not isinstance(reward, AlignedReward) or not isinstance(credit, LearnedDiscount):
             raise ValueError(
-                "SampledBilevel: the sentence needs methods.barfi.AlignedReward and methods.barfi.LearnedDiscount"
+                "SampledBilevel: the algorithm needs methods.barfi.AlignedReward and methods.barfi.LearnedDiscount"
             )
         reward.get_buffer("phi").copy_(phi[:-1].view(3, -1))
         credit.get_buffer("logit").copy_(phi[-1])
