@@ -18,7 +18,7 @@ from polopt.support import Support
 LOGPS = ("rollout_logp", "old_logp", "ref_logp", "prev_logp")
 # Checked at all decisions; `reward` too, where each decision has one.
 DECISIONS = (*LOGPS, "value", "entropy", "advantage", "value_target")
-# Of these decisions alone what somebody sampled has a meaning, and demonstrations have none.
+# These fields have a meaning for sampled decisions only; demonstrations have none.
 SAMPLED = ("rollout_logp", "entropy")
 ROWS = ("outcome", "reward")
 # Other rewards of rows, in `extras`.

@@ -13,13 +13,13 @@ from polopt.methods.bupo import bupo
 def stays_below() -> Finding:
     tree, policy = modular_sums(seed=0)
     largest: dict[str, float] = {}
-    for name, sentence in {"layer 2": bupo(layer=2), "GRPO": bupo(batches=0)}.items():
-        batch = sentence.compute_advantages(
-            sentence.sampling(TreeSource(tree, policy, rows=200, needs=sentence.active_fields("reads")))
+    for name, algorithm in {"layer 2": bupo(layer=2), "GRPO": bupo(batches=0)}.items():
+        batch = algorithm.compute_advantages(
+            algorithm.sampling(TreeSource(tree, policy, rows=200, needs=algorithm.active_fields("reads")))
         )
         policy.zero_grad()
-        evaluation = policy.evaluate(batch, sentence.objective.active_fields("policy_outputs"))
-        sentence.objective(batch, evaluation).loss.backward()
+        evaluation = policy.evaluate(batch, algorithm.objective.active_fields("policy_outputs"))
+        algorithm.objective(batch, evaluation).loss.backward()
         for where, layers in {"below": policy.layers[:2], "above": policy.layers[2:]}.items():
             grads = [p.grad.abs().max().item() for p in layers.parameters() if p.grad is not None]
             largest[f"{name}, {where}"] = max(grads, default=0.0)

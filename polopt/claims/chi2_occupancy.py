@@ -103,12 +103,12 @@ def discriminates() -> Finding:
     )
 
 
-def trained(sentence: Algorithm, seed: int, r: float) -> ProxyHacking:
+def trained(algorithm: Algorithm, seed: int, r: float) -> ProxyHacking:
     """What 60 batches on a proxy do to a policy over 20 answers, of which one is rare, bad, and loved by the proxy."""
     base, true, proxy = loved_and_rare(seed, r)
     tree = TokenTree.bandit(proxy.tolist())
     policy, reference = (TabularPolicy(tree, critic=True).set_probabilities(base) for _ in range(2))
-    train(sentence.but(), tree, policy, steps=60, rate=4.0, rows=256, seed=seed, reference=reference)
+    train(algorithm.but(), tree, policy, steps=60, rate=4.0, rows=256, seed=seed, reference=reference)
     odds = tree.log_probabilities(policy).detach().exp()[0]
     g = torch.Generator().manual_seed(seed)
     own, other = (torch.multinomial(p, 4000, replacement=True, generator=g) for p in (odds, base))

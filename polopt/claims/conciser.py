@@ -50,8 +50,8 @@ ALWAYS = {"reward.terms.1": LinearLength(weight=0.2, rows="all")}
     cost="slow",
 )
 def no_collapse() -> Finding:
-    sentence = conciser(group=8, entropy=0.0)
-    ours, plain, always = (thrift(sentence.but(c)) for c in ({}, {"reward": OutcomeReward()}, ALWAYS))
+    algorithm = conciser(group=8, entropy=0.0)
+    ours, plain, always = (thrift(algorithm.but(c)) for c in ({}, {"reward": OutcomeReward()}, ALWAYS))
     return Finding(
         measured={
             "hard questions right": ours.hard,

@@ -22,9 +22,9 @@ def unanimous() -> Finding:
     leaves = tree.leaves()[torch.tensor([0, 2, 5, 7]).repeat_interleave(6)]
     batch = leaves.replace(rollout_logp=policy.evaluate(leaves).logp.detach())
     slope = {}
-    for name, sentence in (("copo", copo()), ("grpo", grpo(kl=0))):
-        judged = sentence.compute_advantages(batch)
-        slope[name] = -flat_gradient(sentence.objective(judged, policy.evaluate(judged)).loss, policy).view(4, 2)
+    for name, algorithm in (("copo", copo()), ("grpo", grpo(kl=0))):
+        judged = algorithm.compute_advantages(batch)
+        slope[name] = -flat_gradient(algorithm.objective(judged, policy.evaluate(judged)).loss, policy).view(4, 2)
     taken = slope["copo"][torch.arange(4), torch.tensor([0, 0, 1, 1])]
     return Finding(
         measured={
@@ -84,11 +84,11 @@ def shared_parameters() -> Finding:
 def independent_prompts() -> Finding:
     total = {}
     sentences = {"GRPO": grpo(group=4, kl=0), "centre 1": copo(group=4, centre=1.0), "2.2": copo(group=4, centre=2.2)}
-    for name, sentence in sentences.items():
+    for name, algorithm in sentences.items():
         total[name] = 0
         for seed in range(3):
             tree = TokenTree.bandit([[1.0] + [0.0] * 32] * 32)
-            total[name] += steps_to(0.5, sentence, tree, TabularPolicy(tree), rate=32.0, most=120, seed=seed)
+            total[name] += steps_to(0.5, algorithm, tree, TabularPolicy(tree), rate=32.0, most=120, seed=seed)
     half, above = total["centre 1"] / total["GRPO"], total["2.2"] / total["GRPO"]
     return Finding(
         measured={"steps over GRPO's, centre half of log2 4": half, "centre 2.2, above log2 4": above},
@@ -97,10 +97,10 @@ def independent_prompts() -> Finding:
     )
 
 
-def _steps(sentence: Algorithm) -> int:
+def _steps(algorithm: Algorithm) -> int:
     """Steps to success 0.5, sum of 5 seeds."""
     total = 0
     for seed in range(5):
         tree, policy = stuck(seed)
-        total += steps_to(0.5, sentence, tree, policy, rate=5.0, most=200, seed=seed)
+        total += steps_to(0.5, algorithm, tree, policy, rate=5.0, most=200, seed=seed)
     return total

@@ -67,8 +67,8 @@ def spread() -> Finding:
 def windfalls() -> Finding:
     measured: dict[str, float] = {}
     worst = {}
-    for name, sentence in (("g2rpo", g2rpo(refills=0)), ("grpo", g2rpo(refills=0).but(credit=RelativeAdvantage()))):
-        kinds = [windfall_bandit(sentence, seed) for seed in range(10)]
+    for name, algorithm in (("g2rpo", g2rpo(refills=0)), ("grpo", g2rpo(refills=0).but(credit=RelativeAdvantage()))):
+        kinds = [windfall_bandit(algorithm, seed) for seed in range(10)]
         worst[name] = sum(map(min, kinds)) / 10
         measured[f"worse kind, {name}"] = worst[name]
         measured[f"plain kind, {name}"] = sum(plain for plain, _ in kinds) / 10
@@ -90,8 +90,8 @@ def shaping() -> Finding:
     for of in ("sampled", "exact"):
         # A band at 0, so that every group is above it; no reward, so that nothing else pulls.
         band = EntropyBand(of=of, low=0.0, high=0.0, coefficient=1.0)
-        sentence = g2rpo(bands=[band]).but(sampling=Rollouts(group=2))
-        norm[of] = expectation(sentence, tree, policy).mean.norm().item()
+        algorithm = g2rpo(bands=[band]).but(sampling=Rollouts(group=2))
+        norm[of] = expectation(algorithm, tree, policy).mean.norm().item()
     return Finding(
         measured={"expected gradient, -logp": norm["sampled"], "expected gradient, entropy": norm["exact"]},
         criterion="expected gradient of the published form > 1e-3 of the entropy's",

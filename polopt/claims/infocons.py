@@ -14,8 +14,8 @@ from polopt.methods.infocons import infocons
 
 def train_policy(tree: TokenTree, policy: TabularPolicy, within: Grouping | None = None, **settings: Any) -> None:
     """Train 40 batches on a tree whose kinds of prompts are the meanings."""
-    sentence = infocons(group=16, kl=0.0, within=within or SameKind(), **settings).but({"sampling.guide": None})
-    train(sentence, tree, policy, steps=40, rate=20.0, rows=tree.prompts)
+    algorithm = infocons(group=16, kl=0.0, within=within or SameKind(), **settings).but({"sampling.guide": None})
+    train(algorithm, tree, policy, steps=40, rate=20.0, rows=tree.prompts)
 
 
 @claim(

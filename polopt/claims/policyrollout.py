@@ -51,7 +51,8 @@ def learned(algorithm: Algorithm, seed: int, most: int, goal: float = 2.0) -> tu
 
 
 def compare(others: dict[str, Algorithm]) -> dict[str, float]:
-    """What others know after as many rollouts as it takes to follow 90 % of the rules; means of 3 seeds."""
+    """Share of the rules that other algorithms follow after as many rollouts as this one needs for 90 %; means of 3
+    seeds."""
     ours = [learned(policyrollout(rules="rules"), seed, 10_000, goal=0.9) for seed in range(3)]
     found = {"followed": min(value for _, value in ours), "rollouts": sum(spent for spent, _ in ours) / 3}
     for name, other in others.items():

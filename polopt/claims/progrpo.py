@@ -30,13 +30,13 @@ def direction() -> Finding:
     )
 
 
-def ends(sentence: Algorithm) -> list[tuple[float, float, float]]:
+def ends(algorithm: Algorithm) -> list[tuple[float, float, float]]:
     """(success, entropy, expected number of different right arms in 32 samples) after 600 batches, for each of 10
     seeds."""
     found = []
     for seed in range(10):
         tree, policy = many_right()[0], TabularPolicy(many_right()[0])
-        train(sentence.but(), tree, policy, steps=600, rate=1.0, seed=seed)
+        train(algorithm.but(), tree, policy, steps=600, rate=1.0, seed=seed)
         p = tree.log_probabilities(policy).detach().exp()[0]
         different = (1 - (1 - p[:8]) ** 32).sum().item()
         found.append((tree.value(policy).item(), tree.entropy(policy).item(), different))

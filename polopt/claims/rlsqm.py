@@ -14,8 +14,8 @@ def course(metrics: tuple[str, ...] = METRICS, model: bool = False) -> dict[str,
     """How often tests have each metric, and quality, after 60 batches of 128 from a policy that writes anything."""
     tree = Grammar()
     policy = TabularPolicy(tree, critic=True)
-    sentence = rlsqm(metrics=metrics, model=model, kl=0.01)
-    train(sentence, tree, policy, steps=60, rate=10.0, rows=128, reference=TabularPolicy(tree))
+    algorithm = rlsqm(metrics=metrics, model=model, kl=0.01)
+    train(algorithm, tree, policy, steps=60, rate=10.0, rows=128, reference=TabularPolicy(tree))
     return {name: tree.share(policy, name) for name in (*METRICS, "quality")}
 
 

@@ -48,7 +48,7 @@ def greedy_is_right() -> Finding:
     baseline="the best policy, worth 1",
 )
 def beyond_the_theorem() -> Finding:
-    # Behind choice 0 one of three choices pays 1; choice 1 is safe and dull, or a coin that pays 1.
+    # Behind choice 0 one of three choices has reward 1; choice 1 has a small sure reward, or 1 by a coin toss.
     answers = [(0, 0), (0, 1), (0, 2), (1, 0)]
     worth = {}
     for name, table in {"negative": [1.0, -1.0, -1.0, 0.0], "chance": [1.0, 0.0, 0.0, 0.5]}.items():
@@ -129,9 +129,9 @@ def finds_most() -> Finding:
 def keeps_more() -> Finding:
     problems = {"arms": many_right, "sequences": many_right_sequences}
     found = {
-        f"{name}, {who}": collapse(sentence, rate=1.0, seeds=8, steps=32, problem=problem)
+        f"{name}, {who}": collapse(algorithm, rate=1.0, seeds=8, steps=32, problem=problem)
         for name, problem in problems.items()
-        for who, sentence in (("ROVER", rover(group=64)), ("GRPO", grpo(group=64, kl=0)))
+        for who, algorithm in (("ROVER", rover(group=64)), ("GRPO", grpo(group=64, kl=0)))
     }
     ratios = [found[f"{name}, ROVER"] / found[f"{name}, GRPO"] for name in problems]
     return Finding(

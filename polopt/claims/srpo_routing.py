@@ -51,7 +51,7 @@ def identities() -> Finding:
 
 
 def _grpo() -> Algorithm:
-    """GRPO's side of the sentence, for all rows."""
+    """GRPO's branch of the algorithm, for all rows."""
     return grpo(group=8, kl=0).but(
         **{"objective.aggregate": TokenMean(), "objective.trust": Clip(low=0.2, high=0.28, dual=3.0)}
     )
@@ -79,7 +79,7 @@ SENTENCES: dict[str, Callable[[], Algorithm]] = {
 @functools.cache
 def _course(name: str) -> tuple[float, float, float]:
     """Batches until 90 % are right, success after 100, and how many of the 27 right answers there then seem to be;
-    a reader that copies the sibling, mean of 3 seeds. Of steps 2, 6 and 20 the last is the best for all sentences."""
+    a reader that copies the sibling, mean of 3 seeds. Of steps 2, 6 and 20 the last is the best for all algorithms."""
     found = []
     for seed in range(3):
         (tree, policy), algorithm = one_decisive(), SENTENCES[name]()

@@ -22,8 +22,8 @@ AS_ENDED = {"credit.credit.open": "cut"}
 def _unfinished() -> tuple[Experience, torch.Tensor]:
     """Walks of one window under a critic that is exact, and which of them go on."""
     tree, policy = with_exact_critic(*corridor(LENGTH))
-    sentence = t_ppo(window=WINDOW)
-    batch = sentence.sampling(TreeSource(tree, policy, rows=64, needs=sentence.required_fields))
+    algorithm = t_ppo(window=WINDOW)
+    batch = algorithm.sampling(TreeSource(tree, policy, rows=64, needs=algorithm.required_fields))
     return batch, ~batch.terminated
 
 
@@ -61,18 +61,18 @@ def _efforts(build: Callable[[], Algorithm], seeds: int = 2) -> tuple[float, flo
     tokens = waits = 0
     for seed in range(seeds):
         tree, policy = corridor(LENGTH)
-        sentence = build()
-        source = TreeSource(tree, policy, rows=32, seed=seed, needs=sentence.required_fields)
+        algorithm = build()
+        source = TreeSource(tree, policy, rows=32, seed=seed, needs=algorithm.required_fields)
         optimiser = torch.optim.Adam(policy.parameters(), lr=0.05)
         for _ in range(120):
             source.refresh()
-            batch = sentence.sampling(source)
+            batch = algorithm.sampling(source)
             waits += int(batch.extras["window"].sum(1).max())
-            batch = sentence.compute_advantages(batch)
+            batch = algorithm.compute_advantages(batch)
             for _ in range(2):
                 optimiser.zero_grad()
-                evaluation = policy.evaluate(batch, sentence.objective.required_outputs)
-                sentence.objective(batch, evaluation).loss.backward()
+                evaluation = policy.evaluate(batch, algorithm.objective.required_outputs)
+                algorithm.objective(batch, evaluation).loss.backward()
                 optimiser.step()
             if tree.value(policy) >= 0.8:
                 break

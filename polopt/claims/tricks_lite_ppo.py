@@ -22,8 +22,8 @@ def rare_answers() -> Finding:
     sentences = {"lite": tricks_lite_ppo(), "grpo": plain, "dr-grpo": dr_grpo()}
     measured = {f"largest advantage, {n}": s.credit(batch).max().item() for n, s in sentences.items() if n != "dr-grpo"}
     pull = {}
-    for name, sentence in sentences.items():
-        hard, medium, _ = norms_in_one_batch(sentence, [0.02, 0.5, 0.98])
+    for name, algorithm in sentences.items():
+        hard, medium, _ = norms_in_one_batch(algorithm, [0.02, 0.5, 0.98])
         pull[name] = hard / medium
     measured |= {f"pull of success 0.02 over 0.5, {name}": value for name, value in pull.items()}
     lite, other = measured["largest advantage, lite"], measured["largest advantage, grpo"]

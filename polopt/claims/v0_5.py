@@ -82,9 +82,9 @@ def spends() -> Finding:
     )
 
 
-def moments(sentence: Algorithm, rate: torch.Tensor, k: int = 4) -> tuple[float, float]:
+def moments(algorithm: Algorithm, rate: torch.Tensor, k: int = 4) -> tuple[float, float]:
     """Relative bias and variance of the policy gradient by groups of k, for policies that are right with probability
-    `rate` [N] and a prior that knows it: exact, over all 2^k outcomes of each."""
+    `rate` [N] and a prior that equals it: exact, over all 2^k outcomes of each."""
     outcomes = torch.cartesian_prod(*[torch.arange(2.0, dtype=torch.float64)] * k)
     odds = torch.where(outcomes == 1, rate[:, None, None], 1 - rate[:, None, None]).prod(-1)
     won = outcomes.expand(len(rate), -1, -1).flatten()
@@ -94,7 +94,7 @@ def moments(sentence: Algorithm, rate: torch.Tensor, k: int = 4) -> tuple[float,
         group=torch.arange(len(won) // k).repeat_interleave(k),
         extras={"predicted": rate.repeat_interleave(len(outcomes) * k)},
     )
-    advantage = sentence.with_advantages(batch).advantage.view(len(rate), -1, k)
+    advantage = algorithm.with_advantages(batch).advantage.view(len(rate), -1, k)
     # d log pi / d logit of an answer that is right with probability p is R - p.
     slope = (advantage * (outcomes - rate[:, None, None])).mean(-1)
     mean, exact = (odds * slope).sum(1), rate * (1 - rate)
@@ -114,7 +114,7 @@ def gradient() -> Finding:
         "group's mean": dr_grpo(group=4),
     }
     rate = torch.linspace(0.05, 0.95, 19, dtype=torch.float64)
-    found = {name: moments(sentence, rate) for name, sentence in sentences.items()}
+    found = {name: moments(algorithm, rate) for name, algorithm in sentences.items()}
     measured = {f"relative bias, {name}": f[0] for name, f in found.items()}
     measured |= {f"variance, {name}": f[1] for name, f in found.items()}
     quotient = found["row left out"][1] / found["RLOO"][1]

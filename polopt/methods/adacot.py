@@ -85,7 +85,7 @@ class ThinkOrNot(Reward):
     With miss = over = a the first two terms are -a [thought != need]. Source: AdaCoT, arXiv:2505.11896.
 
     thought: the answers that began with thinking.
-    need: the tasks that need thinking, by the world, a labeller or a rule.
+    need: the tasks that need thinking, by the environment, a labeller or a rule.
     malformed: the malformed answers, None for no such penalty.
     """
 

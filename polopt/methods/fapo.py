@@ -83,8 +83,8 @@ class FlawedPositive(Reward):
 
     weight: with outcomes of +1 and -1, weight 1 lowers flawed positives to 0, and 2 lowers them to the reward of wrong
         rows.
-    flawed: a check of the steps, computed for right rows alone; by default the world's signal "flawed". NaN, a missing
-        result of the check, counts as not flawed.
+    flawed: a check of the steps, computed for right rows alone; by default the environment's signal "flawed". NaN, a
+        missing result of the check, counts as not flawed.
     right: the rows that are right.
 
     Source: FAPO, arXiv:2510.22543.

@@ -59,7 +59,7 @@ class KnapsackAllocator(RolloutAllocator):
     success: the estimate of each task's success rate; by default the rate of the task's last visit.
     low: the fewest rollouts of a task.
     up: the most rollouts that a task gets by value.
-    confidence: the confidence with which a task of 0 < p < 1 shall show both right and wrong answers before the rest of
+    confidence: the confidence with which a task of 0 < p < 1 shows both right and wrong answers before the rest of
         the budget goes to tasks that never succeeded; None leaves to these
         only rollouts beyond `up`.
 

@@ -88,8 +88,8 @@ EXTENT = frozenset({"characters", "words", "lines"})
 class ProgramGrader(Grader):
     """A grader that computes marks by program.
 
-    An item's name selects the statistic: "outcome", the world's outcome; a name in `SEEN`, of the answer's text; or
-    `extras.<name>`, a number that the world or the loop recorded of each row.
+    An item's name selects the statistic: "outcome", the environment's outcome; a name in `SEEN`, of the answer's text;
+    or `extras.<name>`, a number that the environment or the loop recorded of each row.
     """
 
     def item_fields(self, items: Sequence[Item]) -> frozenset[str]:

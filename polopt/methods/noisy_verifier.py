@@ -122,7 +122,7 @@ class FixedRates(Rates):
 
 
 class NotedRates(Rates):
-    """Error rates that the world records of each row: `extras[false_positive]` and `extras[false_negative]`, [B]."""
+    """Error rates that the environment records of each row, [B]: `extras[false_positive]`, `extras[false_negative]`."""
 
     false_positive: str = "signal_false_positive"
     false_negative: str = "signal_false_negative"

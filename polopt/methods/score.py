@@ -109,8 +109,8 @@ class TurnAdvantage(Credit):
 
 
 class TurnRewards(Reward):
-    """Reward weight_k times the world's reward of the answer of turn k, `extras["answer_reward"]`, on its last
-    decision.
+    """Reward weight_k times the environment's reward of the answer of turn k, `extras["answer_reward"]`, on its
+    last decision.
 
     weights: one for each turn, the last of them for all further turns; none given means 1 each.
     """

@@ -1,4 +1,4 @@
-"""Regularisers: terms beside the surrogate."""
+"""Regularisers: terms added to the surrogate."""
 
 from __future__ import annotations
 

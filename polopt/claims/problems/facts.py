@@ -1,4 +1,4 @@
-"""Facts in a small network: some are edited, and what else it knew is watched."""
+"""Facts in a small network: some are edited, and the change of the others is measured."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from polopt.experience import Experience
 from polopt.lab.tree import TokenTree
 
 VALUES = 10
-# An answer is how it is said, at once or after a thought, and then the value.
+# An answer is its style, at once or after a thought, and then the value.
 STYLES = AT_ONCE, THINKING = 0, 1
 
 
 class Facts(nn.Module):
-    """A network with one hidden layer that says a value of each subject, in both styles; what is learned in one style
+    """A network with one hidden layer that gives a value of each subject, in both styles; what is learned in one style
     is shared with the other as far as the layers share it. `style` is a habit of its own: 95 % think first."""
 
     def __init__(self, subjects: int = 50, width: int = 32, seed: int = 0) -> None:
@@ -53,7 +53,7 @@ class Facts(nn.Module):
 
 
 class SubjectPolicy:
-    """The network as a policy on a tree that asks about some subjects. parts: which parameters learn, by name."""
+    """The network as a policy on a tree of questions about some subjects. parts: which parameters learn, by name."""
 
     def __init__(self, facts: Facts, subjects: Tensor, parts: Sequence[str] = ()) -> None:
         self.facts, self.subjects, self.parts = facts, subjects, parts
@@ -62,7 +62,7 @@ class SubjectPolicy:
         return [p for name, p in self.facts.named_parameters() if not self.parts or name in self.parts]
 
     def evaluate(self, experience: Experience, needs: frozenset[str] = frozenset()) -> Evaluation:
-        """What it says of a batch of the tree's rows, known by `extras["leaf"]`."""
+        """Evaluates a batch of the tree's rows, identified by `extras["leaf"]`."""
         leaf = experience.extras["leaf"]
         subject = self.subjects[leaf // (2 * VALUES)]
         style, value = leaf % (2 * VALUES) // VALUES, leaf % VALUES
@@ -74,9 +74,9 @@ class SubjectPolicy:
 
 @functools.cache
 def edits(count: int = 5, seed: int = 0) -> tuple[Facts, TokenTree, Tensor, Tensor, Tensor]:
-    """A network that knows its facts; a tree that asks about the first `count` of them and pays for a new value in
-    either style; the subjects that it asks about; their new values; and [prompts, answers] demonstrations of these,
-    said at once. Made once: change a copy (`copied`)."""
+    """A network fitted to its facts; a tree of questions about the first `count` of them, with reward 1 for a new value
+    in either style; their subjects; their new values; and [prompts, answers] demonstrations of these, answered at
+    once. Made once: change a copy (`copied`)."""
     facts = Facts(seed=seed).learned()
     subjects = torch.arange(count)
     new = (facts.known[subjects] + 1 + torch.arange(count) % (VALUES - 1)) % VALUES
@@ -89,7 +89,8 @@ def edits(count: int = 5, seed: int = 0) -> tuple[Facts, TokenTree, Tensor, Tens
 
 @torch.no_grad()
 def edited(facts: Facts, subjects: Tensor, new: Tensor) -> tuple[float, float]:
-    """Share of edits that are the likeliest value at once (teacher-forced), and how often a free answer says them."""
+    """Share of edits that are the likeliest value at once (teacher-forced), and the probability of these values in a free
+    answer."""
     laws = facts.laws()[subjects]
     forced = (laws[:, AT_ONCE].argmax(-1) == new).double().mean().item()
     free = laws.exp()[torch.arange(len(new)), :, new] @ facts.style.softmax(0)

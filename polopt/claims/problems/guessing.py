@@ -1,4 +1,4 @@
-"""A bandit in which guessing pays at once and reasoning only with practice."""
+"""A bandit in which guessing is rewarded at once and reasoning only with practice."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The smallest sum that is not negative: add or subtract each of a few numbers, and say the least total from 0 on.
+"""The smallest sum that is not negative: add or subtract each of a few numbers, and answer the least total from 0 on.
 
-Whoever follows one path of partial sums must know the right signs beforehand; a mixture of tokens can hold all partial
-sums at once, and choose in the end. Source: the MNNS task of continuous chain of thought, arXiv:2505.23648.
+A policy that follows one path of partial sums must know the right signs beforehand; a mixture of tokens can hold all
+partial sums at once, and choose in the end. Source: the MNNS task of continuous chain of thought, arXiv:2505.23648.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class MixtureSource:
         """As `Source.rollout`, whole rows from their beginning alone.
 
         Raises:
-            SupportError: the support is not plain. ValueError: rows shall be cut, or begin with something.
+            SupportError: the support is not plain. ValueError: the request has max_decisions or starts.
         """
         if request.max_decisions is not None or request.starts is not None:
             raise ValueError(
@@ -142,7 +142,7 @@ class MixtureSource:
             return batch.replace(ref_logp=self.reference.evaluate(batch).logp)
 
     def evaluate(self, experience: Experience, needs: frozenset[str] = frozenset()) -> Evaluation:
-        """What the current policy says, without gradient."""
+        """The current policy's evaluation, without gradient."""
         with torch.no_grad():
             return self.policy.evaluate(experience, needs)
 

@@ -11,7 +11,7 @@ from polopt.lab.policy import TabularPolicy
 from polopt.lab.tree import TokenTree
 
 ATTRIBUTES, WORDINGS = 6, 16
-# What each attribute says for each wording: the first half deny it.
+# Whether each wording affirms its attribute: the first half deny it.
 MEANING = (torch.arange(WORDINGS) >= WORDINGS // 2).long()
 COMBINATIONS = torch.cartesian_prod(*[torch.arange(2)] * ATTRIBUTES)
 
@@ -29,10 +29,10 @@ def contents(count: int, seed: int) -> tuple[Tensor, Tensor]:
 
 
 class Reasoner:
-    """A policy that says, for each attribute, whether the content has it, and then the label.
+    """A policy that answers, for each attribute, whether the content has it, and then the label.
 
-    What it says of an attribute depends on its wording alone, and is right with probability `skill` before training;
-    what it labels depends on what it has said, and is a coin's toss before training.
+    Its answer on an attribute depends on the wording alone, and is right with probability `skill` before training;
+    its label depends on these answers, and is uniform before training.
     """
 
     def __init__(self, wordings: Tensor, label: Tensor, skill: float = 0.9) -> None:

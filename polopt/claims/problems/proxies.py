@@ -56,7 +56,7 @@ def correlated_proxies(problems: int, seed: int = 0, states: int = 12, actions: 
 
 def loved_and_rare(seed: int, r: float, answers: int = 20, odds: float = 0.02) -> tuple[Tensor, Tensor, Tensor]:
     """A base policy over answers, a truth and a proxy, [answers], of mean 0, variance 1 and correlation r under it. The
-    last answer is rare, and what the proxy says beyond the truth is that it is good; it is bad."""
+    last answer is rare, and the proxy's error beyond the truth is to rate it as good; it is bad."""
     g = torch.Generator().manual_seed(seed)
     base = torch.cat([torch.randn(answers - 1, generator=g).double().softmax(0) * (1 - odds), torch.tensor([odds])])
     true = torch.cat([torch.randn(answers - 1, generator=g).double(), torch.tensor([-2.0])])

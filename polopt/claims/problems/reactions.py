@@ -72,12 +72,12 @@ class Audience:
         return [prompt for prompt in self.prompts for _ in ARMS], answers
 
     def tree(self) -> TokenTree:
-        """The same as a bandit that pays the help."""
+        """The same as a bandit whose reward is the help."""
         return TokenTree.bandit(self.helpful.tolist())
 
 
 class TextTreeSource(TreeSource):
-    """Deals the arms of an audience's tree as the texts that they are."""
+    """A tree source whose answers are the texts of the audience's arms."""
 
     def __init__(self, audience: Audience, policy: TabularPolicy, **ways: Any) -> None:
         super().__init__(policy.tree, policy, **ways)

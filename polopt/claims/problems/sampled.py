@@ -1,4 +1,4 @@
-"""As `claims.problems.bilevel`, from episodes: the inner update is a sentence, the outer gradient an estimate."""
+"""As `claims.problems.bilevel`, from episodes: the inner update is an algorithm's, the outer gradient an estimate."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from polopt.sampling.parts import RolloutRequest
 
 
 class SampledBilevel:
-    """What `claims.problems.bilevel.align` asks of a problem, from sampled episodes.
+    """The quantities of `claims.problems.bilevel.align`, from sampled episodes.
 
-    sentence: the inner update, with `methods.barfi.AlignedReward` for its reward and `methods.barfi.LearnedDiscount`
+    algorithm: the inner update, with `methods.barfi.AlignedReward` for its reward and `methods.barfi.LearnedDiscount`
     for its credit. rows: episodes of an inner step. outer: episodes of each of the two batches of an outer step, which
     are drawn apart, so that what is multiplied is independent. episodes: how many were drawn so far."""
 
-    def __init__(self, problem: Bilevel, sentence: Algorithm, *, rows: int, outer: int, seed: int = 0) -> None:
-        self.problem, self.sentence, self.outer = problem, sentence, outer
+    def __init__(self, problem: Bilevel, algorithm: Algorithm, *, rows: int, outer: int, seed: int = 0) -> None:
+        self.problem, self.algorithm, self.outer = problem, algorithm, outer
         self.primary, self.naive = problem.primary, problem.naive
         self.policy = StatePolicy(torch.zeros_like(problem.primary))
         ways = {"rows": rows, "seed": seed, "aux": problem.aux, "horizon": 40}
@@ -36,8 +36,8 @@ class SampledBilevel:
             self.policy.logits.copy_(theta.view_as(self.policy.logits))
 
     def settle(self, theta: Tensor, phi: Tensor, steps: int, rate: float) -> Tensor:
-        """theta after so many batches of the sentence."""
-        reward, credit = self.sentence.reward, self.sentence.credit
+        """theta after so many batches of the algorithm."""
+        reward, credit = self.algorithm.reward, self.algorithm.credit
         if not isinstance(reward, AlignedReward) or not isinstance(credit, LearnedDiscount):
             raise ValueError(
                 "SampledBilevel: the algorithm needs methods.barfi.AlignedReward and methods.barfi.LearnedDiscount"
@@ -45,7 +45,7 @@ class SampledBilevel:
         reward.get_buffer("phi").copy_(phi[:-1].view(3, -1))
         credit.get_buffer("logit").copy_(phi[-1])
         self._at(theta)
-        for batch in itertools.islice(learning(self.sentence, self.source, self.policy, rate=rate), steps):
+        for batch in itertools.islice(learning(self.algorithm, self.source, self.policy, rate=rate), steps):
             self.episodes += len(batch)
         return self.policy.logits.detach().flatten().clone()
 

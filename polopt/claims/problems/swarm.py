@@ -22,7 +22,7 @@ from polopt.support import PLAIN
 
 def knowing(task: int | None, tasks: int = 6, arms: int = 8, unknown: float = 0.02) -> TabularPolicy:
     """A policy for `tasks` contexts of `arms` arms, one of them right. It is right with probability 0.9 in the context
-    that it knows, `unknown` in all others."""
+    `task`, `unknown` in all others."""
     _tree, policy = contexts(tasks, arms)
     right = torch.full((tasks,), unknown, dtype=torch.double)
     if task is not None:
@@ -35,9 +35,9 @@ def knowing(task: int | None, tasks: int = 6, arms: int = 8, unknown: float = 0.
 def cumulative(
     build: Callable[[str, str], Algorithm], *, nodes: int = 8, rounds: int = 40, idle: int = 0, seeds: int = 2
 ) -> float:
-    """Exact value of the nodes that learn, mean over them, rounds and seeds. Node i knows task i modulo 6; nodes take
-    turns, and each batch is 8 groups. build: from a node's name and its pool's. The last `idle` nodes publish without
-    learning, and know nothing."""
+    """Exact value of the nodes that learn, mean over them, rounds and seeds. Node i solves task i modulo 6 from the
+    start; nodes take turns, and each batch is 8 groups. build: from a node's name and its pool's. The last `idle` nodes
+    publish without learning, and solve none."""
     total = 0.0
     for seed in range(seeds):
         pool = f"lab.swarm {seed}"
@@ -59,7 +59,7 @@ def cumulative(
 
 def pull_of_shared() -> tuple[Tensor, Tensor, Tensor]:
     """The exact policy gradient of a bandit; and what another policy's answers pull on average, all of them listed,
-    with the log-probabilities of whoever wrote them, and with the reader's own."""
+    with the log-probabilities of their writer, and with the reader's own."""
     tree, reader = contexts(2, arms=5)
     writer = TabularPolicy(tree, spread=1.0, seed=1)
     with torch.no_grad():

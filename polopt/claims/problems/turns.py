@@ -16,7 +16,7 @@ from polopt.metrics import Correction, correction
 
 
 class TwoTurns(TokenTree):
-    """Answers (first, second) of one token each, turns 0 and 1; each pays 1 if it is the question's right one."""
+    """Answers (first, second) of one token each, turns 0 and 1; each has reward 1 if it is the question's right one."""
 
     def __init__(self, questions: int, choices: int) -> None:
         pairs = [(a, b) for a in range(choices) for b in range(choices)]
@@ -55,8 +55,8 @@ class TwoTurns(TokenTree):
 def copier(
     questions: int = 4, choices: int = 4, known: float = 0.5, copies: float = 0.9
 ) -> tuple[TwoTurns, TabularPolicy, TabularPolicy]:
-    """A policy that knows the right answer with chance `known` and then mostly says the same again. Gives the tree, the
-    policy and a copy of it for a reference."""
+    """A policy that answers rightly with chance `known` and then mostly gives the same answer again. Returns the tree,
+    the policy and a copy of it for a reference."""
     tree = TwoTurns(questions, choices)
     policy = TabularPolicy(tree)
     first, second = tree.nodes[:, tree.start], tree.nodes[:, tree.start + 1]

@@ -12,9 +12,9 @@ from polopt.lab.tree import TokenTree, flat_gradient
 
 
 def verdicts(tree: TokenTree, rho0: Tensor, rho1: Tensor) -> tuple[Experience, Tensor]:
-    """Every answer twice, once paid 0 and once paid 1, with the chance of that verdict [rows]. rho0, rho1: [prompts,
-    answers] how often it is paid if it is wrong, and not paid if it is right; noted as the signals `false_positive` and
-    `false_negative`, the truth as `true`."""
+    """Every answer twice, with reward 0 and with reward 1, and the probability of that verdict [rows]. rho0, rho1:
+    [prompts, answers] how often a wrong answer has reward 1, and a right one 0; stored as the signals `false_positive`
+    and `false_negative`, the truth as `true`."""
     right = tree.outcome >= 1
     reward_probability = torch.where(right, 1 - rho1, rho0).flatten()
     leaves = tree.leaves()
