@@ -89,8 +89,8 @@ def edits(count: int = 5, seed: int = 0) -> tuple[Facts, TokenTree, Tensor, Tens
 
 @torch.no_grad()
 def edited(facts: Facts, subjects: Tensor, new: Tensor) -> tuple[float, float]:
-    """Share of edits that are the likeliest value at once (teacher-forced), and the probability of these values in a free
-    answer."""
+    """Share of edits that are the likeliest value at once (teacher-forced), and the probability of these values in
+    a free answer."""
     laws = facts.laws()[subjects]
     forced = (laws[:, AT_ONCE].argmax(-1) == new).double().mean().item()
     free = laws.exp()[torch.arange(len(new)), :, new] @ facts.style.softmax(0)
