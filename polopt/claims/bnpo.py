@@ -43,8 +43,8 @@ def gradient_variance() -> Finding:
         for a, b in ((2.0, 5.0), (6.0, 2.0)):
             rates, half = _rates(a, b, 32)[:, None].clamp(1e-3, 1 - 1e-3), arms // 2
             tree = TokenTree.bandit([[1.0] * half + [0.0] * half] * 32)
-            odds = torch.cat([rates.expand(-1, half), 1 - rates.expand(-1, half)], 1) / half
-            policy = TabularPolicy(tree).set_probabilities(odds)
+            probs = torch.cat([rates.expand(-1, half), 1 - rates.expand(-1, half)], 1) / half
+            policy = TabularPolicy(tree).set_probabilities(probs)
             ours, base = (
                 bias_variance(bnpo().but(**{"credit.scale.shape": s}), tree, policy, batches=60, rows=32, seed=1)
                 for s in (None, (1.5, 1.5))

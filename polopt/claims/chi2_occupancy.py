@@ -109,9 +109,9 @@ def trained(algorithm: Algorithm, seed: int, r: float) -> ProxyHacking:
     tree = TokenTree.bandit(proxy.tolist())
     policy, reference = (TabularPolicy(tree, critic=True).set_probabilities(base) for _ in range(2))
     train(algorithm.but(), tree, policy, steps=60, rate=4.0, rows=256, seed=seed, reference=reference)
-    odds = tree.log_probabilities(policy).detach().exp()[0]
+    probs = tree.log_probabilities(policy).detach().exp()[0]
     g = torch.Generator().manual_seed(seed)
-    own, other = (torch.multinomial(p, 4000, replacement=True, generator=g) for p in (odds, base))
+    own, other = (torch.multinomial(p, 4000, replacement=True, generator=g) for p in (probs, base))
     return proxy_hacking(proxy[own], true[own], proxy[other], true[other])
 
 

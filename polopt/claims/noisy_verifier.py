@@ -89,8 +89,8 @@ def _speeds(change: dict[str, Any]) -> tuple[float, float]:
         values = list[Tensor]()
 
         def watch(tree: TokenTree = tree, policy: TabularPolicy = policy, values: list[Tensor] = values) -> float:
-            odds = tree.log_probabilities(policy).exp()
-            values.append((odds * tree.outcome).sum(1).view(2, 8).mean(1))
+            probs = tree.log_probabilities(policy).exp()
+            values.append((probs * tree.outcome).sum(1).view(2, 8).mean(1))
             return 0.0
 
         algorithm = noisy_verifier(group=8, correction="backward").but(change)
@@ -133,9 +133,9 @@ def appeals() -> Finding:
     reward = noisy_verifier(correction="forward", judge="signal_true", false_positive=0.0, false_negative=0.0).reward
     tree, policy = _bandit()
     generator = torch.Generator().manual_seed(0)
-    deck, odds = tree.leaves(), tree.log_probabilities(policy).detach().exp().flatten()
+    deck, probs = tree.leaves(), tree.log_probabilities(policy).detach().exp().flatten()
     for _ in range(60):
-        batch = deck[torch.multinomial(odds, 128, replacement=True, generator=generator)]
+        batch = deck[torch.multinomial(probs, 128, replacement=True, generator=generator)]
         passed = torch.rand(len(batch), generator=generator) >= 0.3
         reward(batch.replace(outcome=batch.outcome * passed, extras={"signal_true": batch.outcome}))
     found = reward.rates.estimates()[1].item()  # type: ignore[union-attr, operator]

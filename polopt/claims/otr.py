@@ -57,8 +57,8 @@ def unlikely() -> Finding:
     steps = {}
     for name, algorithm in (("OTR", otr(draws=None)), ("no misses", otr(draws=None, miss=0.0)), ("SFT", sft())):
         tree = TokenTree.bandit([1.0] + [0.0] * 9)
-        odds = torch.tensor([5e-4] + [(1 - 5e-4) / 9] * 9, dtype=torch.double)
-        policy = TabularPolicy(tree).set_probabilities(odds)
+        probs = torch.tensor([5e-4] + [(1 - 5e-4) / 9] * 9, dtype=torch.double)
+        policy = TabularPolicy(tree).set_probabilities(probs)
         seen = train(algorithm, tree, policy, steps=250, rate=4.0, watch=lambda: tree.value(policy).item())  # noqa: B023
         steps[f"steps, {name}"] = float(sum(value < 0.5 for value in seen))
     return Finding(

@@ -26,9 +26,9 @@ def unbiased() -> Finding:
     found = {}
     for name, ratio in (("behaviour", TokenRatio()), ("none", OldPolicyRatio())):
         total = torch.zeros_like(exact)
-        for deck, odds in decks:
+        for deck, probs in decks:
             # Every answer as often as it comes; a prompt's answers are half of its rows.
-            weight = odds.flatten() * len(deck) / tree.prompts / 2
+            weight = probs.flatten() * len(deck) / tree.prompts / 2
             batch = deck.replace(advantage=torch.where(deck.mask, (weight * deck.outcome)[:, None], 0))
             objective = Surrogate(ratio=ratio, trust=Unclipped(), aggregate=SequenceSum(length=1))
             evaluation = Evaluation(logp=policy.evaluate(deck).logp)

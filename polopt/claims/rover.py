@@ -86,16 +86,16 @@ def _warm(tree: TokenTree) -> TabularPolicy:
     """Right in a tenth of all answers: in nine of ten cases uniform, else one of the right ones."""
     answers = 0.9 / len(tree.answers) + 0.1 * tree.outcome[0] / tree.outcome.sum()
     mask = tree.leaves().mask
-    odds = torch.zeros(tree.choices.shape, dtype=torch.double)
+    probs = torch.zeros(tree.choices.shape, dtype=torch.double)
     at = (tree.nodes[mask], tree.leaves().extras["tokens"][mask])
-    odds.index_put_(at, answers[:, None].expand(mask.shape)[mask], accumulate=True)
-    return TabularPolicy(tree).set_probabilities(odds / odds.sum(1, keepdim=True))
+    probs.index_put_(at, answers[:, None].expand(mask.shape)[mask], accumulate=True)
+    return TabularPolicy(tree).set_probabilities(probs / probs.sum(1, keepdim=True))
 
 
 def _found(tree: TokenTree, policy: TabularPolicy, seed: int) -> tuple[float, int]:
     """Success of a policy, and how many right answers 256 draws show."""
-    odds = tree.log_probabilities(policy).detach().exp()[0]
-    drawn = torch.multinomial(odds, 256, replacement=True, generator=torch.Generator().manual_seed(seed))
+    probs = tree.log_probabilities(policy).detach().exp()[0]
+    drawn = torch.multinomial(probs, 256, replacement=True, generator=torch.Generator().manual_seed(seed))
     return tree.value(policy).item(), len(drawn[tree.outcome[0][drawn] > 0].unique())
 
 

@@ -86,7 +86,7 @@ def moments(algorithm: Algorithm, rate: torch.Tensor, k: int = 4) -> tuple[float
     """Relative bias and variance of the policy gradient by groups of k, for policies that are right with probability
     `rate` [N] and a prior that equals it: exact, over all 2^k outcomes of each."""
     outcomes = torch.cartesian_prod(*[torch.arange(2.0, dtype=torch.float64)] * k)
-    odds = torch.where(outcomes == 1, rate[:, None, None], 1 - rate[:, None, None]).prod(-1)
+    probs = torch.where(outcomes == 1, rate[:, None, None], 1 - rate[:, None, None]).prod(-1)
     won = outcomes.expand(len(rate), -1, -1).flatten()
     batch = Experience(
         mask=torch.ones(len(won), 1, dtype=torch.bool),
@@ -97,8 +97,8 @@ def moments(algorithm: Algorithm, rate: torch.Tensor, k: int = 4) -> tuple[float
     advantage = algorithm.with_advantages(batch).advantage.view(len(rate), -1, k)
     # d log pi / d logit of an answer that is right with probability p is R - p.
     slope = (advantage * (outcomes - rate[:, None, None])).mean(-1)
-    mean, exact = (odds * slope).sum(1), rate * (1 - rate)
-    variance = (odds * (slope - mean[:, None]).square()).sum(1).mean()
+    mean, exact = (probs * slope).sum(1), rate * (1 - rate)
+    variance = (probs * (slope - mean[:, None]).square()).sum(1).mean()
     return float((mean - exact).norm() / exact.norm()), float(variance)
 
 

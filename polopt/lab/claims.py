@@ -42,11 +42,11 @@ def rare_arm(algorithm: Algorithm, steps: int, probability: float = 0.01, rate: 
     """Returns the growth of a rare right arm's probability over `steps` on one batch that contains it; mean of 8
     batches."""
     tree = TokenTree.bandit([1.0] + [0.0] * 9)
-    odds = torch.tensor([probability] + [(1 - probability) / 9] * 9, dtype=torch.double)
+    probs = torch.tensor([probability] + [(1 - probability) / 9] * 9, dtype=torch.double)
     growth: list[float] = []
     seed = 0
     while len(growth) < 8:
-        policy = TabularPolicy(tree).set_probabilities(odds)
+        policy = TabularPolicy(tree).set_probabilities(probs)
         train(algorithm, tree, policy, steps=1, epochs=steps, rate=rate, seed=seed)
         after = tree.value(policy).item()
         if after > 1.01 * probability:

@@ -105,5 +105,5 @@ def pooled(tree: TokenTree, old: TabularPolicy, begin: Sequence[int], share: flo
     twice = torch.arange(2 * len(leaves)) % len(leaves)
     kind = torch.arange(2 * len(leaves)) >= len(leaves)
     extras = {"probe": kind, "policy_logp": policy_logp[twice], "probe_logp": probed[twice]}
-    odds = torch.cat([(1 - share) * policy_logp.sum(1).exp(), share * probed.sum(1).exp()])
-    return leaves[twice].replace(extras=extras), odds
+    probs = torch.cat([(1 - share) * policy_logp.sum(1).exp(), share * probed.sum(1).exp()])
+    return leaves[twice].replace(extras=extras), probs

@@ -83,8 +83,8 @@ def thrift(algorithm: Algorithm, *, steps: int = 1500, rate: float = 0.3, seeds:
                 lowest = min(lowest, rightness(tree, policy)[1].item())
             if batch == steps:
                 break
-        odds = tree.log_probabilities(policy).detach().exp()
-        length = odds @ torch.arange(1.0, LENGTHS + 1, dtype=torch.double)
+        probs = tree.log_probabilities(policy).detach().exp()
+        length = probs @ torch.arange(1.0, LENGTHS + 1, dtype=torch.double)
         found.append([*rightness(tree, policy).tolist(), length[:EASY].mean(), length[EASY:].mean(), lowest])
     return Thrift(*torch.tensor(found, dtype=torch.double).mean(0).tolist())
 

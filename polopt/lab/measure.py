@@ -145,13 +145,13 @@ def expectation(
     )
     support = algorithm.sampling.rollout_support or PLAIN
     shown = "demonstrations" in algorithm.sampling.source_capabilities
-    odds = dealer.demonstrations if shown else dealer.deck(support)[1]
-    odds = odds / odds.sum(1, keepdim=True) / problem.prompts
+    probs = dealer.demonstrations if shown else dealer.deck(support)[1]
+    probs = probs / probs.sum(1, keepdim=True) / problem.prompts
     probe = LeafGradient(algorithm, problem, policy, support)
     slopes, weights = [], []
     for prompt in range(problem.prompts):
         for answers in itertools.product(range(len(problem.answers)), repeat=group):
-            weight = problem.prompts ** (group - 1) * math.prod(odds[prompt, a].item() for a in answers)
+            weight = problem.prompts ** (group - 1) * math.prod(probs[prompt, a].item() for a in answers)
             if weight > 0:
                 dealer.dealt = torch.tensor(answers) + prompt * len(problem.answers)
                 slopes.append(probe(algorithm.compute_advantages(algorithm.sampling(dealer))))

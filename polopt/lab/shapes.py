@@ -24,12 +24,12 @@ def norms_in_one_batch(algorithm: Algorithm, rates: list[float]) -> list[float]:
     """
     group = group_of(algorithm)
     tree = TokenTree.bandit([[1.0, 0.0]] * len(rates))
-    odds = torch.tensor([[p, 1 - p] for p in rates], dtype=torch.double)
-    policy = TabularPolicy(tree).set_probabilities(odds)
+    probs = torch.tensor([[p, 1 - p] for p in rates], dtype=torch.double)
+    policy = TabularPolicy(tree).set_probabilities(probs)
     deck, _ = TreeSource(tree, policy, rows=group).deck()
     probe = LeafGradient(algorithm, tree, policy, deck.support)
     counts = torch.arange(group + 1)
-    chances = [torch.distributions.Binomial(group, odds[i, 0]).log_prob(counts).exp() for i in range(len(rates))]
+    chances = [torch.distributions.Binomial(group, probs[i, 0]).log_prob(counts).exp() for i in range(len(rates))]
     slopes, weights = [], []
     for right in itertools.product(*((c > 1e-6).nonzero().flatten().tolist() for c in chances)):
         wrong = [(torch.arange(group) >= k).long() + 2 * i for i, k in enumerate(right)]

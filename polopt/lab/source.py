@@ -213,9 +213,9 @@ class TreeSource:
                     f"variants={{{start.hint!r}: numbers}}"
                 )
             task = int(self.variants[start.hint][task])
-        deck, odds = self.deck(support, start.hint if start.hidden else "")
-        rows = slice(task * odds.shape[1], (task + 1) * odds.shape[1])
-        first, likely = deck[torch.arange(rows.start, rows.stop)], odds[task]
+        deck, probs = self.deck(support, start.hint if start.hidden else "")
+        rows = slice(task * probs.shape[1], (task + 1) * probs.shape[1])
+        first, likely = deck[torch.arange(rows.start, rows.stop)], probs[task]
         shown = self._solution(task)
         given = min(start.given, len(self.tree.answers[shown]) - 1)
         if given:
@@ -372,8 +372,8 @@ class TreeSource:
         drawn = torch.multinomial(self.written.flatten(), rows, replacement=True, generator=self.generator)
         return self._as_solved(self.deck()[0][drawn].replace(group=torch.arange(rows)))
 
-    def _shown(self, odds: Tensor, tasks: Tensor) -> Experience:
-        return self._as_solved(self._deal(self.deck()[0], odds, tasks, torch.ones_like(tasks)))
+    def _shown(self, probs: Tensor, tasks: Tensor) -> Experience:
+        return self._as_solved(self._deal(self.deck()[0], probs, tasks, torch.ones_like(tasks)))
 
     def _as_solved(self, shown: Experience) -> Experience:
         return shown.replace(outcome=torch.ones_like(shown.outcome))
@@ -421,10 +421,10 @@ class TreeSource:
         del self._queue[:count]
         return tasks
 
-    def _deal(self, deck: Experience, odds: Tensor, tasks: Tensor, copies: Tensor) -> Experience:
+    def _deal(self, deck: Experience, probs: Tensor, tasks: Tensor, copies: Tensor) -> Experience:
         most = max([1, *copies.tolist()])
-        answers = torch.multinomial(odds[tasks], most, replacement=True, generator=self.generator)
-        batch = deck[(answers + tasks[:, None] * odds.shape[1])[torch.arange(most) < copies[:, None]]]
+        answers = torch.multinomial(probs[tasks], most, replacement=True, generator=self.generator)
+        batch = deck[(answers + tasks[:, None] * probs.shape[1])[torch.arange(most) < copies[:, None]]]
         return batch.replace(group=torch.arange(len(tasks)).repeat_interleave(copies))
 
 

@@ -21,7 +21,7 @@ class StatePolicy(nn.Module):
         self.values = nn.Parameter(torch.zeros_like(logits[:, 0]))
 
     @property
-    def odds(self) -> Tensor:
+    def probs(self) -> Tensor:
         return self.logits.softmax(-1)
 
     def evaluate(self, experience: Experience, needs: frozenset[str] = frozenset()) -> Evaluation:
@@ -74,16 +74,16 @@ class WalkSource:
         """Returns zeros [count], the number of the only start."""
         return torch.zeros(count, dtype=torch.long)
 
-    def _draw(self, odds: Tensor) -> Tensor:
-        return torch.multinomial(odds, 1, generator=self.generator)[:, 0]
+    def _draw(self, probs: Tensor) -> Tensor:
+        return torch.multinomial(probs, 1, generator=self.generator)[:, 0]
 
     @torch.no_grad()
-    def walk(self, odds: Tensor, rows: int) -> tuple[Tensor, Tensor, Tensor]:
+    def walk(self, probs: Tensor, rows: int) -> tuple[Tensor, Tensor, Tensor]:
         """Samples states, actions and mask, [rows, horizon], of episodes under a policy [S, A]."""
         state, alive = self._draw(self.mdp.start.expand(rows, -1)), torch.ones(rows, dtype=torch.bool)
         visited = []
         for _ in range(self.horizon):
-            action = self._draw(odds[state])
+            action = self._draw(probs[state])
             visited.append((state, action, alive))
             state = self._draw(self.mdp.transitions[state, action])
             alive = alive & (torch.rand(rows, generator=self.generator) < self.mdp.discount)
@@ -97,7 +97,7 @@ class WalkSource:
     def rollout(self, request: RolloutRequest) -> Experience:
         """Samples a group of episodes for each task, as `Source.rollout` specifies."""
         tasks, group = request.tasks, request.group
-        states, actions, mask = self.walk(self.policy.odds.detach(), len(group))
+        states, actions, mask = self.walk(self.policy.probs.detach(), len(group))
         reward = torch.where(mask, self.reward[states, actions], 0)
         extras = {"state": states, "action": actions, "features": self._features(states, actions)}
         if self.aux is not None:

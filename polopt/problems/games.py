@@ -274,9 +274,9 @@ def _check(name: str, history: History, there: object, players: int) -> None:
     """Raises GameError for an invalid node after a history."""
     place = f"{name}: after {_shown(history)}"
     if isinstance(there, Chance):
-        odds = list(there.outcomes.values())
-        if not odds or min(odds) <= 0 or abs(sum(odds) - 1) > 1e-9:
-            raise GameError(f"{place} the chance outcomes need positive probabilities that sum to 1, found {odds}")
+        probs = list(there.outcomes.values())
+        if not probs or min(probs) <= 0 or abs(sum(probs) - 1) > 1e-9:
+            raise GameError(f"{place} the chance outcomes need positive probabilities that sum to 1, found {probs}")
     elif isinstance(there, Decision):
         if not 0 <= there.player < players:
             raise GameError(f"{place} player {there.player} moves, and the players are 0 to {players - 1}")
@@ -321,7 +321,7 @@ def _tensors(
         parent=torch.tensor([sequence(s.player, s.parent) for s in ranked], dtype=torch.long),
         levels=tuple(_levels(ranked)),
         last=torch.tensor([[sequence(p, last[p]) for last, _, _ in ends] for p in range(players)], dtype=torch.long),
-        chance=torch.tensor([odds for _, odds, _ in ends], dtype=torch.double),
+        chance=torch.tensor([probs for _, probs, _ in ends], dtype=torch.double),
         payoff=torch.tensor([[payoffs[p] for _, _, payoffs in ends] for p in range(players)], dtype=torch.double),
     )
 

@@ -49,9 +49,9 @@ def ways(algorithm: Algorithm, texts: list[str], batches: int, seed: int) -> tup
     return policy.logits.detach().softmax(1), solves
 
 
-def solved_by(odds: Tensor, solves: Tensor) -> float:
-    """Share of the problems that are solved by one answer of each of the policies `odds` [K, 8]."""
-    return (1 - (1 - odds @ solves.T).prod(0)).mean().item()
+def solved_by(probs: Tensor, solves: Tensor) -> float:
+    """Share of the problems that are solved by one answer of each of the policies `probs` [K, 8]."""
+    return (1 - (1 - probs @ solves.T).prod(0)).mean().item()
 
 
 def thinking(problems: int = 20, easy: int = 14, tokens: int = 20) -> tuple[TokenTree, TabularPolicy]:
@@ -72,7 +72,7 @@ def switched(algorithm: Algorithm, batches: int, seed: int = 0) -> tuple[float, 
     )
     for _, _ in zip(range(batches), learning(algorithm, source, policy, rate=20.0), strict=False):
         pass
-    odds = tree.log_probabilities(policy).detach().exp()
+    probs = tree.log_probabilities(policy).detach().exp()
     lengths = torch.tensor([len(a) for a in tree.answers]).double()
     always = tree.outcome[:, 1].mean().item()
-    return (odds @ lengths).mean().item(), tree.value(policy).item(), lengths[1].item(), always
+    return (probs @ lengths).mean().item(), tree.value(policy).item(), lengths[1].item(), always

@@ -52,8 +52,8 @@ def crossroads(filler: int = 20) -> Roads:
     policy, nodes = TabularPolicy(tree), tree.nodes
     columns = tree.start + torch.arange(3) * (2 * filler + 2)
     with torch.no_grad():
-        for at, odds in ((columns, DECISIONS), (columns + filler + 1, WORDS)):
-            policy.logits[nodes[:, at].unique(), : len(odds)] = torch.tensor(odds).double().log()
+        for at, probs in ((columns, DECISIONS), (columns + filler + 1, WORDS)):
+            policy.logits[nodes[:, at].unique(), : len(probs)] = torch.tensor(probs).double().log()
     return Roads(tree, policy, columns)
 
 

@@ -60,8 +60,8 @@ class Reasoner:
         reads, labels = law[: ATTRIBUTES * WORDINGS].view(ATTRIBUTES, WORDINGS, 2), law[ATTRIBUTES * WORDINGS :]
         place = torch.arange(ATTRIBUTES)
         attribute_probs = reads[place, wordings]  # [contents, attributes, 2]
-        odds = attribute_probs[:, place, COMBINATIONS].prod(-1)
-        return float((odds @ labels).gather(1, label.long()[:, None]).mean())
+        probs = attribute_probs[:, place, COMBINATIONS].prod(-1)
+        return float((probs @ labels).gather(1, label.long()[:, None]).mean())
 
 
 def reasoned(algorithm: Algorithm, labels: int, *, steps: int, rate: float, seed: int) -> float:

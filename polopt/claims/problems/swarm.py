@@ -27,9 +27,9 @@ def knowing(task: int | None, tasks: int = 6, arms: int = 8, unknown: float = 0.
     right = torch.full((tasks,), unknown, dtype=torch.double)
     if task is not None:
         right[task] = 0.9
-    odds = ((1 - right) / (arms - 1))[:, None].expand(tasks, arms).clone()
-    odds[torch.arange(tasks), torch.arange(tasks) % arms] = right
-    return policy.set_probabilities(odds)
+    probs = ((1 - right) / (arms - 1))[:, None].expand(tasks, arms).clone()
+    probs[torch.arange(tasks), torch.arange(tasks) % arms] = right
+    return policy.set_probabilities(probs)
 
 
 def cumulative(
@@ -65,12 +65,12 @@ def pull_of_shared() -> tuple[Tensor, Tensor, Tensor]:
     with torch.no_grad():
         reader.logits.copy_(TabularPolicy(tree, spread=1.0, seed=2).logits)
     objective, pulls = Surrogate(ratio=TokenRatio(), trust=Unclipped()), []
-    odds = tree.log_probabilities(writer).detach().exp() / tree.prompts
+    probs = tree.log_probabilities(writer).detach().exp() / tree.prompts
     published = shared(TreeSource(tree, writer, rows=1), _each(tree, writer), exactly=True)
     source = TreeSource(tree, reader, rows=1)
     for corrected in (True, False):
         pull = torch.zeros_like(flat_gradient(tree.value(reader), reader))
-        for one, weight in zip(published, odds.flatten().tolist(), strict=True):
+        for one, weight in zip(published, probs.flatten().tolist(), strict=True):
             answers = one.ids if corrected else one.answers
             row = source.import_answers(torch.tensor([one.task]), [answers], PLAIN)  # type: ignore[list-item]
             row = as_drawn(row, one.logp or []) if corrected else row
