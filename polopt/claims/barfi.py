@@ -26,8 +26,8 @@ def exact_gradient() -> Finding:
         "Neumann": Neumann(rate=1.0, terms=800),
         "one step": Neumann(rate=1.0, terms=1),
     }
-    slope = problem.slope(end)
-    found = {n: implicit_gradient(problem.update, slope, end, phi, solver) for n, solver in ways.items()}
+    gradient = problem.gradient(end)
+    found = {n: implicit_gradient(problem.update, gradient, end, phi, solver) for n, solver in ways.items()}
     off = dict.fromkeys(ways, 0.0)
     for _ in range(2):
         way = torch.randn(phi.shape, generator=g, dtype=torch.double)

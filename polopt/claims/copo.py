@@ -21,20 +21,20 @@ def unanimous() -> Finding:
     policy = TabularPolicy(tree)
     leaves = tree.leaves()[torch.tensor([0, 2, 5, 7]).repeat_interleave(6)]
     batch = leaves.replace(rollout_logp=policy.evaluate(leaves).logp.detach())
-    slope = {}
+    gradient = {}
     for name, algorithm in (("copo", copo()), ("grpo", grpo(kl=0))):
         judged = algorithm.compute_advantages(batch)
-        slope[name] = -flat_gradient(algorithm.objective(judged, policy.evaluate(judged)).loss, policy).view(4, 2)
-    taken = slope["copo"][torch.arange(4), torch.tensor([0, 0, 1, 1])]
+        gradient[name] = -flat_gradient(algorithm.objective(judged, policy.evaluate(judged)).loss, policy).view(4, 2)
+    taken = gradient["copo"][torch.arange(4), torch.tensor([0, 0, 1, 1])]
     return Finding(
         measured={
-            "gradient norm": slope["copo"].norm().item(),
-            "GRPO's": slope["grpo"].norm().item(),
+            "gradient norm": gradient["copo"].norm().item(),
+            "GRPO's": gradient["grpo"].norm().item(),
             "least push up on a right answer": taken[:2].min().item(),
             "least push down on a wrong one": -taken[2:].max().item(),
         },
         criterion="both pushes > 0; GRPO's gradient norm 0",
-        holds=bool(slope["grpo"].norm() == 0 and taken[:2].min() > 0 and taken[2:].max() < 0),
+        holds=bool(gradient["grpo"].norm() == 0 and taken[:2].min() > 0 and taken[2:].max() < 0),
     )
 
 

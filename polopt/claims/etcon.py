@@ -52,7 +52,7 @@ def holds_back() -> Finding:
         policy = SubjectPolicy(after, subjects, LAYERS)
         train(algorithm, tree, policy, steps=1, rate=0.03, rows=5, epochs=33, demonstrations=shown)
         rows = torch.arange(len(subjects))
-        grown[name] = (after.laws() - before.laws())[subjects, 0][rows, new].exp().max().item()
+        grown[name] = (after.log_probs() - before.log_probs())[subjects, 0][rows, new].exp().max().item()
     return Finding(
         measured={f"largest growth, {name}": value for name, value in grown.items()},
         criterion="EtCon's < 1.3 with clip 0.2; SFT's > 2",

@@ -55,8 +55,10 @@ def sources() -> Finding:
         batch = algorithm.compute_advantages(
             algorithm.sampling(TreeSource(tree, policy, rows=1024, needs=algorithm.required_fields))
         )
-        slope = flat_gradient(algorithm.objective(batch, policy.evaluate(batch)).loss, policy)[: policy.logits.numel()]
-        plain, large = slope.view(policy.logits.shape).norm(dim=1)
+        gradient = flat_gradient(algorithm.objective(batch, policy.evaluate(batch)).loss, policy)[
+            : policy.logits.numel()
+        ]
+        plain, large = gradient.view(policy.logits.shape).norm(dim=1)
         pulls[name] = (large / plain).item()
     return Finding(
         measured={f"large scale over plain, {name}": ratio for name, ratio in pulls.items()},

@@ -86,9 +86,9 @@ def fixed_point() -> Finding:
         policy = TabularPolicy(tree).set_probabilities(probs.double())
         data = algorithm.compute_advantages(batch.replace(rollout_logp=policy.evaluate(batch).logp.detach()))
         for _ in range(400):
-            slope = flat_gradient(algorithm.objective(data, policy.evaluate(data)).loss, policy)
+            gradient = flat_gradient(algorithm.objective(data, policy.evaluate(data)).loss, policy)
             with torch.no_grad():
-                policy.logits.sub_(20.0 * slope.view_as(policy.logits))
+                policy.logits.sub_(20.0 * gradient.view_as(policy.logits))
         p = tree.log_probabilities(policy).detach().exp()[0]
         distance[name] = (p - target).abs().sum().item() / 2
     return Finding(

@@ -133,9 +133,9 @@ def appeals() -> Finding:
     reward = noisy_verifier(correction="forward", judge="signal_true", false_positive=0.0, false_negative=0.0).reward
     tree, policy = _bandit()
     generator = torch.Generator().manual_seed(0)
-    deck, probs = tree.leaves(), tree.log_probabilities(policy).detach().exp().flatten()
+    leaves, probs = tree.leaves(), tree.log_probabilities(policy).detach().exp().flatten()
     for _ in range(60):
-        batch = deck[torch.multinomial(probs, 128, replacement=True, generator=generator)]
+        batch = leaves[torch.multinomial(probs, 128, replacement=True, generator=generator)]
         passed = torch.rand(len(batch), generator=generator) >= 0.3
         reward(batch.replace(outcome=batch.outcome * passed, extras={"signal_true": batch.outcome}))
     found = reward.rates.estimates()[1].item()  # type: ignore[union-attr, operator]

@@ -18,13 +18,13 @@ def closed_form() -> Finding:
     batch = Experience(mask=mask, advantage=mask.double(), extras={"tokens": tokens})
     leaf = logits.clone().requires_grad_()
 
-    def slope(draws: int | None) -> torch.Tensor:
+    def gradient(draws: int | None) -> torch.Tensor:
         logp = leaf.log_softmax(-1)
         evaluation = Evaluation(logp=logp.gather(-1, tokens[..., None])[..., 0], logits=leaf)
         return torch.autograd.grad(otr(draws=draws).objective(batch, evaluation).loss, leaf)[0]
 
-    exact = slope(None)
-    many, single = ((slope(draws) - exact).abs().max().item() for draws in (100_000, 1))
+    exact = gradient(None)
+    many, single = ((gradient(draws) - exact).abs().max().item() for draws in (100_000, 1))
     return Finding(
         measured={"largest error of 100,000 draws": many, "of one draw": single},
         criterion="< 1e-3; one draw > 1e-2",

@@ -21,17 +21,19 @@ from polopt.sampling import Rollouts
 def unbiased() -> Finding:
     tree, policy, right = rulebook(actions=16)
     source = TreeSource(tree, policy, rows=2, hinted={"rules": Reading(policy, right, pull=3.0)})
-    decks = [source.deck(hidden=hint) for hint in ("", "rules")]
+    leaf_tables = [source.leaf_table(hidden=hint) for hint in ("", "rules")]
     exact = flat_gradient(tree.value(policy), policy)
     found = {}
     for name, ratio in (("behaviour", TokenRatio()), ("none", OldPolicyRatio())):
         total = torch.zeros_like(exact)
-        for deck, probs in decks:
+        for leaf_table, probs in leaf_tables:
             # Every answer as often as it comes; a prompt's answers are half of its rows.
-            weight = probs.flatten() * len(deck) / tree.prompts / 2
-            batch = deck.replace(advantage=torch.where(deck.mask, (weight * deck.outcome)[:, None], 0))
+            weight = probs.flatten() * len(leaf_table) / tree.prompts / 2
+            batch = leaf_table.replace(
+                advantage=torch.where(leaf_table.mask, (weight * leaf_table.outcome)[:, None], 0)
+            )
             objective = Surrogate(ratio=ratio, trust=Unclipped(), aggregate=SequenceSum(length=1))
-            evaluation = Evaluation(logp=policy.evaluate(deck).logp)
+            evaluation = Evaluation(logp=policy.evaluate(leaf_table).logp)
             total -= flat_gradient(objective(batch, evaluation).loss, policy)
         found[name] = ((total - exact).norm() / exact.norm()).item()
     return Finding(

@@ -74,11 +74,13 @@ def first_step() -> Finding:
     for rho in (0.3, 1.0, 2.0):
         ours = rover(rho=rho)
         batch = ours.compute_advantages(ours.sampling(TreeSource(tree, policy, rows=64, needs=ours.required_fields)))
-        slopes = [
+        gradients = [
             flat_gradient(a.objective(batch, policy.evaluate(batch, a.objective.required_outputs)).loss, policy)
             for a in (ours, plain)
         ]
-        off[f"relative error, rho {rho}"] = ((slopes[0] - 2 * rho * slopes[1]).norm() / slopes[0].norm()).item()
+        off[f"relative error, rho {rho}"] = (
+            (gradients[0] - 2 * rho * gradients[1]).norm() / gradients[0].norm()
+        ).item()
     return Finding(measured=off, criterion="all < 1e-12", holds=max(off.values()) < 1e-12)
 
 

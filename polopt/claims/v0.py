@@ -34,10 +34,10 @@ def foreseen(shuffled: bool = False) -> Foreseen:
     baseline="each policy's mean in its context; each prompt's mean over the training policies; a shuffled context",
 )
 def generalises() -> Finding:
-    found, dealt = foreseen(), foreseen(shuffled=True)
+    found, permuted = foreseen(), foreseen(shuffled=True)
     _, known = trained()
     prompt = known.scores[:150].mean(0)[found.places].expand_as(found.scores)
-    ours, shuffled = found.brier(found.predicted), dealt.brier(dealt.predicted)
+    ours, shuffled = found.brier(found.predicted), permuted.brier(permuted.predicted)
     base, mean = found.brier(found.base), found.brier(prompt)
     return Finding(
         measured={
@@ -46,7 +46,7 @@ def generalises() -> Finding:
             "policy's mean": base,
             "prompt's mean": mean,
             "context shuffled": shuffled,
-            "AUC, context shuffled": dealt.auc(),
+            "AUC, context shuffled": permuted.auc(),
             "the truth": found.brier(found.rates),
         },
         criterion="AUC >= 0.8; Brier below both means'; a shuffled context is worse by 0.02",

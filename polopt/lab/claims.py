@@ -29,12 +29,14 @@ def norms_by_success(algorithm: Algorithm, power: float) -> float:
     norms = {}
     for p in (0.1, 0.5, 0.9):
         policy = TabularPolicy(tree).set_probabilities(torch.tensor([p, 1 - p], dtype=torch.double))
-        deck, _ = TreeSource(tree, policy, rows=group).deck()
-        probe = LeafGradient(algorithm, tree, policy, deck.support)
+        leaf_table, _ = TreeSource(tree, policy, rows=group).leaf_table()
+        probe = LeafGradient(algorithm, tree, policy, leaf_table.support)
         weights = torch.distributions.Binomial(group, torch.tensor(p).double()).log_prob(torch.arange(group + 1)).exp()
         counts = (weights > 1e-6).nonzero().flatten()
-        slopes = [probe(algorithm.compute_advantages(deck[(torch.arange(group) >= right).long()])) for right in counts]
-        norms[p] = (weights[counts] @ probe.pull_back(torch.stack(slopes))).norm().item()
+        leaf_gradients = [
+            probe(algorithm.compute_advantages(leaf_table[(torch.arange(group) >= right).long()])) for right in counts
+        ]
+        norms[p] = (weights[counts] @ probe.vjp(torch.stack(leaf_gradients))).norm().item()
     return max(abs(norms[p] / norms[0.5] / (4 * p * (1 - p)) ** power - 1) for p in norms)
 
 

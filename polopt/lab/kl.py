@@ -63,7 +63,7 @@ def kl_table(tree: TokenTree, policy: TreePolicy, reference: TreePolicy, behavio
             for ratio in (None, TokenRatio()):
                 part = ReferenceKL(value=kind, gradient=kind, ratio=ratio)
                 terms = torch.where(leaves.mask, part(leaves, policy.evaluate(leaves)), 0).sum(1)
-                slope = flat_gradient(probs @ terms, policy)
+                gradient = flat_gradient(probs @ terms, policy)
                 # Off-policy the value is weighed like the gradient; the part reports it unweighed.
                 rows.append(
                     KLRow(
@@ -71,9 +71,9 @@ def kl_table(tree: TokenTree, policy: TreePolicy, reference: TreePolicy, behavio
                         ratio=ratio is not None,
                         on_policy=sampler is policy,
                         value_bias=(probs @ terms).item() - exact,
-                        to_reverse=((slope - reverse).norm() / reverse.norm()).item(),
-                        to_forward=((slope - forward).norm() / forward.norm()).item(),
-                        to_zero=(slope.norm() / reverse.norm()).item(),
+                        to_reverse=((gradient - reverse).norm() / reverse.norm()).item(),
+                        to_forward=((gradient - forward).norm() / forward.norm()).item(),
+                        to_zero=(gradient.norm() / reverse.norm()).item(),
                     )
                 )
     return rows

@@ -26,11 +26,11 @@ def shaped(logits: Tensor, support: Support, temperature: float | Tensor) -> Ten
     return logits
 
 
-def extra_outputs(law: Tensor, experience: Experience, needs: frozenset[str], top: int) -> dict[str, Tensor]:
+def extra_outputs(log_probs: Tensor, experience: Experience, needs: frozenset[str], top: int) -> dict[str, Tensor]:
     """Returns the `extras` of `LanguagePolicy.evaluate`, except those of layers, from all log-probabilities [B, T,
     V]."""
     names = {name for name in REDUCTIONS if f"extras.{name}" in needs}
-    flat = law.flatten(0, 1)
+    flat = log_probs.flatten(0, 1)
     candidates = likeliest_of(flat, None, top) if top else None
     if "extras.candidate_logp" in needs and not top:
         experience.require({"extras.candidates"}, by="lab policy")
@@ -41,7 +41,7 @@ def extra_outputs(law: Tensor, experience: Experience, needs: frozenset[str], to
     del outputs["logp"]
     if top and candidates is not None:
         outputs["candidates"] = candidates
-    return {name: value.view(*law.shape[:2], *value.shape[1:]) for name, value in outputs.items()}
+    return {name: value.view(*log_probs.shape[:2], *value.shape[1:]) for name, value in outputs.items()}
 
 
 class TabularPolicy(nn.Module):
@@ -164,7 +164,7 @@ class TinyTransformer(nn.Module):
     ) -> dict[str, Tensor]:
         """Returns the requested outputs of inner layers, from each layer's hidden states."""
         found: dict[str, Tensor] = {}
-        laws: dict[Layer, Tensor] = {}
+        log_probs: dict[Layer, Tensor] = {}
         for name in needs:
             requested = layer_of(name.removeprefix("extras."))
             if requested is None:
@@ -173,9 +173,9 @@ class TinyTransformer(nn.Module):
             number = layer.at(len(passed))
             if number > len(passed):
                 raise ValueError(f"layer {number} was asked for, and the policy has layers 1 to {len(passed)}")
-            if layer not in laws:
+            if layer not in log_probs:
                 out = nn.functional.pad(self.head(passed[number - 1])[..., : self.vocabulary], (0, 0, 1, 0))
-                laws[layer] = shaped(out, experience.support, temperature).log_softmax(-1)
-            chosen = laws[layer].gather(-1, experience.extras["tokens"][..., None])[..., 0]
-            found[layer.name(output)] = chosen if output == "logp" else ops.entropy_of(laws[layer])
+                log_probs[layer] = shaped(out, experience.support, temperature).log_softmax(-1)
+            chosen = log_probs[layer].gather(-1, experience.extras["tokens"][..., None])[..., 0]
+            found[layer.name(output)] = chosen if output == "logp" else ops.entropy_of(log_probs[layer])
         return found

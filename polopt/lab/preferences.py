@@ -50,9 +50,9 @@ def descended(algorithm: Algorithm, batch: Experience, policy: TabularPolicy, ra
     batch = algorithm.compute_advantages(algorithm.sampling.mark(batch))
     for _ in range(steps):
         loss = algorithm.objective(batch, policy.evaluate(batch)).loss
-        (slope,) = torch.autograd.grad(loss, policy.logits)
+        (gradient,) = torch.autograd.grad(loss, policy.logits)
         with torch.no_grad():
-            policy.logits.sub_(rate * slope)
+            policy.logits.sub_(rate * gradient)
 
 
 def distance(tree: TokenTree, policy: TabularPolicy, target: Tensor) -> float:

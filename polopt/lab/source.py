@@ -18,7 +18,7 @@ from polopt.policies.lookahead import explore
 from polopt.sampling import Start
 from polopt.sampling.lookahead import LookaheadConfig
 from polopt.sampling.parts import RolloutRequest
-from polopt.sampling.source_protocols import Said
+from polopt.sampling.source_protocols import AnswerTurn
 from polopt.support import PLAIN, Support
 
 Draw = Callable[[Experience, torch.Generator], Tensor]
@@ -90,7 +90,7 @@ class TreeSource:
         self.generator = torch.Generator().manual_seed(seed)
         self.signals = {f"signal_{name}": value.flatten() for name, value in (signals or {}).items()}
         self.hinted, self.variants = dict(hinted or {}), dict(variants or {})
-        self._decks: dict[tuple[Support, str], tuple[Experience, Tensor]] = {}
+        self._leaf_tables: dict[tuple[Support, str], tuple[Experience, Tensor]] = {}
         self._queue: list[int] = []
         self.drawn = self.decided = 0
 
@@ -100,21 +100,21 @@ class TreeSource:
 
     def refresh(self) -> None:
         """Discards the stored evaluations, since the policies have changed."""
-        self._decks.clear()
+        self._leaf_tables.clear()
 
-    def deck(self, support: Support = PLAIN, hidden: str = "") -> tuple[Experience, Tensor]:
+    def leaf_table(self, support: Support = PLAIN, hidden: str = "") -> tuple[Experience, Tensor]:
         """Returns every leaf with all its fields, and the sampling probabilities [prompts, answers] with this hidden
         hint.
 
         Raises:
             ValueError: no policy is given for that hint.
         """
-        if (support, hidden) not in self._decks:
+        if (support, hidden) not in self._leaf_tables:
             with torch.no_grad():
-                self._decks[support, hidden] = self._make_deck(support, hidden)
-        return self._decks[support, hidden]
+                self._leaf_tables[support, hidden] = self._make_leaf_table(support, hidden)
+        return self._leaf_tables[support, hidden]
 
-    def _make_deck(self, support: Support, hidden: str) -> tuple[Experience, Tensor]:
+    def _make_leaf_table(self, support: Support, hidden: str) -> tuple[Experience, Tensor]:
         if hidden and hidden not in self.hinted:
             raise ValueError(
                 f"TreeSource: no policy is given for the hint {hidden!r}; give one, as hinted={{{hidden!r}: policy}}"
@@ -127,7 +127,7 @@ class TreeSource:
         extras["prompt_logp"] = leaves.outcome.new_full((len(leaves),), -math.log(self.tree.prompts) / self.tree.start)
         own.require({f"extras.{name}" for name in self._old}, by="TreeSource")
         extras |= {f"old_{name}": own.extras[name] for name in self._old}
-        deck = leaves.replace(
+        leaf_table = leaves.replace(
             rollout_logp=evaluation.logp,
             entropy=evaluation.entropy,
             old_logp=own.logp,
@@ -142,7 +142,7 @@ class TreeSource:
                 "hinted": torch.full((len(leaves),), bool(hidden)),
             },
         )
-        return deck, torch.where(leaves.mask, evaluation.logp, 0).sum(1).exp().view(self.tree.prompts, -1)
+        return leaf_table, torch.where(leaves.mask, evaluation.logp, 0).sum(1).exp().view(self.tree.prompts, -1)
 
     def _heated(self, support: Support) -> Experience:
         """Returns every leaf, with the sampler's temperatures if they follow its entropy."""
@@ -169,14 +169,14 @@ class TreeSource:
                 raise ValueError("TreeSource: a look ahead begins at the prompt and ends with the answer")
             batch = self._explored(tasks, copies.tolist(), support, lookahead)
         elif starts is None:  # one draw for all of them
-            batch = self._deal(*self.deck(support), tasks, copies)
+            batch = self._sample_leaves(*self.leaf_table(support), tasks, copies)
         else:
-            dealt = [
+            sampled = [
                 self._start(task, count, start, support)
                 for task, count, start in zip(tasks.tolist(), copies.tolist(), starts, strict=True)
                 if count
             ]
-            batch = Experience.cat(dealt).replace(group=request.group)
+            batch = Experience.cat(sampled).replace(group=request.group)
         batch = self._until(batch, request.max_decisions)
         batch = batch.replace(extras={"index": tasks[batch.group]})
         return self._settled(batch, torch.zeros_like(batch.lengths))
@@ -184,11 +184,14 @@ class TreeSource:
     def _explored(
         self, tasks: Tensor, copies: Sequence[int], support: Support, lookahead: LookaheadConfig
     ) -> Experience:
-        steps, deck = TreeSteps(self.tree, self.behaviour), self.deck(support)[0]
+        steps, leaf_table = TreeSteps(self.tree, self.behaviour), self.leaf_table(support)[0]
         requested = [(task, n) for task, n in zip(tasks.tolist(), copies, strict=True) if n]
         answers = explore(
             steps,
-            [deck.extras["tokens"][task * len(self.tree.answers), : self.tree.start].tolist() for task, _ in requested],
+            [
+                leaf_table.extras["tokens"][task * len(self.tree.answers), : self.tree.start].tolist()
+                for task, _ in requested
+            ],
             copies=[n for _, n in requested],
             branches=[lookahead.branches(n) for _, n in requested],
             rule=lookahead.rule,
@@ -202,7 +205,7 @@ class TreeSource:
             torch.tensor([n for _, n in requested])
         )
         leaf = prompts * len(number) + torch.tensor([number[tuple(answer.tokens)] for answer in answers])
-        return deck[leaf].replace(group=torch.arange(len(tasks)).repeat_interleave(torch.tensor(copies)))
+        return leaf_table[leaf].replace(group=torch.arange(len(tasks)).repeat_interleave(torch.tensor(copies)))
 
     def _start(self, task: int, count: int, start: Start, support: Support) -> Experience:
         """Samples `count` answers to one task that begin as `start` specifies."""
@@ -213,9 +216,9 @@ class TreeSource:
                     f"variants={{{start.hint!r}: numbers}}"
                 )
             task = int(self.variants[start.hint][task])
-        deck, probs = self.deck(support, start.hint if start.hidden else "")
+        leaf_table, probs = self.leaf_table(support, start.hint if start.hidden else "")
         rows = slice(task * probs.shape[1], (task + 1) * probs.shape[1])
-        first, likely = deck[torch.arange(rows.start, rows.stop)], probs[task]
+        first, likely = leaf_table[torch.arange(rows.start, rows.stop)], probs[task]
         shown = self._solution(task)
         given = min(start.given, len(self.tree.answers[shown]) - 1)
         if given:
@@ -269,8 +272,8 @@ class TreeSource:
         logp = torch.where(experience.mask, self.policy.evaluate(experience).logp, 0).sum(1)
         norms = []
         for one in logp:
-            slopes = torch.autograd.grad(one, parameters, retain_graph=True, allow_unused=True)
-            norms.append(torch.stack([s.norm() for s in slopes if s is not None]).norm())
+            gradients = torch.autograd.grad(one, parameters, retain_graph=True, allow_unused=True)
+            norms.append(torch.stack([s.norm() for s in gradients if s is not None]).norm())
         return torch.stack(norms)
 
     def extend(
@@ -287,28 +290,32 @@ class TreeSource:
         Raises:
             ValueError: a row has ended, or no answer of the tree begins like a row with its forced tokens.
         """
-        deck = self.deck(experience.support)[0]
-        leaf, columns, given = experience.extras["leaf"], torch.arange(deck.mask.shape[1]), experience.extras["given"]
+        leaf_table = self.leaf_table(experience.support)[0]
+        leaf, columns, given = (
+            experience.extras["leaf"],
+            torch.arange(leaf_table.mask.shape[1]),
+            experience.extras["given"],
+        )
         begin = self.tree.start + given + experience.lengths if at is None else at
-        if (begin - self.tree.start >= deck.lengths[leaf]).any():
+        if (begin - self.tree.start >= leaf_table.lengths[leaf]).any():
             raise ValueError("TreeSource.extend: some rows have ended; leave them out, or give the columns `at`")
         words = [list(ids) for ids in forced_tokens] if forced_tokens is not None else [[]] * len(leaf)
-        decided = (columns < begin[:, None]) & deck.mask[leaf]
-        tokens, forced, fixed = deck.extras["tokens"], deck.extras["tokens"][leaf], decided.clone()
+        decided = (columns < begin[:, None]) & leaf_table.mask[leaf]
+        tokens, forced, fixed = leaf_table.extras["tokens"], leaf_table.extras["tokens"][leaf], decided.clone()
         for row, (ids, place) in enumerate(zip(words, begin.tolist(), strict=True)):
             forced[row, place : place + len(ids)] = torch.tensor(ids, dtype=torch.long)
             fixed[row, place : place + len(ids)] = True
         # [rows, leaves] the leaves that begin like the row, and the probability of each from there on.
-        alike = (~fixed[:, None] | (deck.mask & (tokens == forced[:, None]))).all(2)
+        alike = (~fixed[:, None] | (leaf_table.mask & (tokens == forced[:, None]))).all(2)
         alike &= (tokens[:, : self.tree.start] == forced[:, None, : self.tree.start]).all(2)
         if not alike.any(1).all():
             raise ValueError(
                 "TreeSource.extend: no answer of the tree begins like a row and continues with the forced tokens"
             )
-        rest = torch.where(fixed[:, None] | ~deck.mask, 0, deck.rollout_logp).sum(2)
+        rest = torch.where(fixed[:, None] | ~leaf_table.mask, 0, leaf_table.rollout_logp).sum(2)
         chosen = torch.multinomial(rest.exp() * alike, copies, replacement=True, generator=self.generator).flatten()
         rows = torch.arange(len(leaf)).repeat_interleave(copies)
-        batch = _as_sampled(deck[chosen], experience[rows], decided[rows])
+        batch = _as_sampled(leaf_table[chosen], experience[rows], decided[rows])
         prefix = columns < self.tree.start + given[rows, None]
         batch = batch.replace(
             mask=batch.mask & ~prefix,
@@ -370,10 +377,10 @@ class TreeSource:
     def texts(self, rows: int, length: int) -> Experience:
         """Samples independent texts, each an answer to a prompt. They are short, so `length` cuts nothing."""
         drawn = torch.multinomial(self.written.flatten(), rows, replacement=True, generator=self.generator)
-        return self._as_solved(self.deck()[0][drawn].replace(group=torch.arange(rows)))
+        return self._as_solved(self.leaf_table()[0][drawn].replace(group=torch.arange(rows)))
 
     def _shown(self, probs: Tensor, tasks: Tensor) -> Experience:
-        return self._as_solved(self._deal(self.deck()[0], probs, tasks, torch.ones_like(tasks)))
+        return self._as_solved(self._sample_leaves(self.leaf_table()[0], probs, tasks, torch.ones_like(tasks)))
 
     def _as_solved(self, shown: Experience) -> Experience:
         return shown.replace(outcome=torch.ones_like(shown.outcome))
@@ -381,7 +388,7 @@ class TreeSource:
     def restore_rows(self, experience: Experience) -> Experience:
         """Returns rows as `RestoringSource.restore_rows` specifies, with evaluations by the current learner, reference
         and critic."""
-        now = self.deck(experience.support)[0][experience.extras["leaf"]]
+        now = self.leaf_table(experience.support)[0][experience.extras["leaf"]]
         stored = {name: getattr(experience, name) for name in ("mask", "outcome", "reward", "terminated")}
         extras = {name: experience.extras[name] for name in ("index", "answer_reward", "given", "hinted")}
         return _as_sampled(now, experience, experience.mask).replace(extras=extras, **stored)
@@ -395,7 +402,7 @@ class TreeSource:
         return [[texts[leaf % len(texts)]] for leaf in experience.extras["leaf"].tolist()]
 
     def import_answers(
-        self, tasks: Tensor, answers: Sequence[Sequence[Sequence[Said]]], support: Support
+        self, tasks: Tensor, answers: Sequence[Sequence[Sequence[AnswerTurn]]], support: Support
     ) -> Experience:
         """Returns rows as `ImportingSource.import_answers` specifies; they do not count as sampled.
 
@@ -411,7 +418,7 @@ class TreeSource:
                     raise ValueError(f"TreeSource.import_answers: the tree has no answer {row!r} (one turn of tokens)")
                 leaves.append(task * len(number) + number[tokens])
                 group.append(place)
-        batch = self.deck(support)[0][torch.tensor(leaves)].replace(group=torch.tensor(group))
+        batch = self.leaf_table(support)[0][torch.tensor(leaves)].replace(group=torch.tensor(group))
         return self._settled(batch, batch.lengths, rows=0)
 
     def take(self, count: int) -> Tensor:
@@ -421,10 +428,10 @@ class TreeSource:
         del self._queue[:count]
         return tasks
 
-    def _deal(self, deck: Experience, probs: Tensor, tasks: Tensor, copies: Tensor) -> Experience:
+    def _sample_leaves(self, leaf_table: Experience, probs: Tensor, tasks: Tensor, copies: Tensor) -> Experience:
         most = max([1, *copies.tolist()])
         answers = torch.multinomial(probs[tasks], most, replacement=True, generator=self.generator)
-        batch = deck[(answers + tasks[:, None] * probs.shape[1])[torch.arange(most) < copies[:, None]]]
+        batch = leaf_table[(answers + tasks[:, None] * probs.shape[1])[torch.arange(most) < copies[:, None]]]
         return batch.replace(group=torch.arange(len(tasks)).repeat_interleave(copies))
 
 

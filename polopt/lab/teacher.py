@@ -40,13 +40,13 @@ class HintedPolicy(nn.Module):
         hint, node = experience.extras["hint"], self.policy.tree.nodes[experience.extras["leaf"]]
         shown = (hint >= 0) & self.copies[node] & experience.mask
         pull = torch.zeros_like(logits).scatter_(-1, hint.clamp(min=0)[..., None], self.pull)
-        law = (logits + torch.where(shown[..., None], pull, 0)).log_softmax(-1)
-        chosen = law.gather(-1, experience.extras["tokens"][..., None])[..., 0]
+        log_probs = (logits + torch.where(shown[..., None], pull, 0)).log_softmax(-1)
+        chosen = log_probs.gather(-1, experience.extras["tokens"][..., None])[..., 0]
         return Evaluation(
             logp=torch.where(experience.mask, chosen, 0),
             support=experience.support,
-            entropy=ops.entropy_of(law) if "entropy" in needs else ABSENT,
-            extras=extra_outputs(law, experience, needs, top),
+            entropy=ops.entropy_of(log_probs) if "entropy" in needs else ABSENT,
+            extras=extra_outputs(log_probs, experience, needs, top),
         )
 
 

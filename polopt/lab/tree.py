@@ -244,7 +244,7 @@ class TokenTree:
 def flat_gradient(scalar: Tensor, policy: TreePolicy) -> Tensor:
     """Gradient of a scalar with respect to the policy's parameters, flat."""
     parameters = list(policy.parameters())
-    slopes = torch.autograd.grad(scalar, parameters, allow_unused=True)
+    gradients = torch.autograd.grad(scalar, parameters, allow_unused=True)
     return torch.cat(
-        [(torch.zeros_like(p) if s is None else s).flatten() for p, s in zip(parameters, slopes, strict=True)]
+        [(torch.zeros_like(p) if s is None else s).flatten() for p, s in zip(parameters, gradients, strict=True)]
     )

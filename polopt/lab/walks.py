@@ -27,11 +27,11 @@ class StatePolicy(nn.Module):
     def evaluate(self, experience: Experience, needs: frozenset[str] = frozenset()) -> Evaluation:
         """Evaluates the table on a batch with `extras["state"]` and `extras["action"]`, [B, T] numbers."""
         state, action = experience.extras["state"], experience.extras["action"]
-        law = self.logits.log_softmax(-1)
+        log_probs = self.logits.log_softmax(-1)
         return Evaluation(
-            logp=law[state, action],
+            logp=log_probs[state, action],
             support=experience.support,
-            entropy=ops.entropy_of(law)[state] if "entropy" in needs else None,  # type: ignore[arg-type]
+            entropy=ops.entropy_of(log_probs)[state] if "entropy" in needs else None,  # type: ignore[arg-type]
             value=self.values[state] if "value" in needs else None,  # type: ignore[arg-type]
         )
 

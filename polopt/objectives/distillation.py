@@ -41,9 +41,9 @@ class Distillation(SurrogateTerm):
 
     def forward(self, log_ratio: Tensor, experience: Experience, evaluation: Evaluation) -> tuple[Tensor, Tensor]:
         taught = experience.mask & experience.extras["has_teacher_signal"][:, None]
-        laws = (evaluation.extras["candidate_logp"], experience.extras["teacher_candidate_logp"])
+        candidate_logps = (evaluation.extras["candidate_logp"], experience.extras["teacher_candidate_logp"])
         # Without a teacher's signal any distribution with a finite gradient will do.
-        p, q = (torch.where(taught[..., None], law, -ops.LIMIT) for law in laws)
+        p, q = (torch.where(taught[..., None], logp, -ops.LIMIT) for logp in candidate_logps)
         if self.rest == "bucket":
             p, q = with_rest(p), with_rest(q)
         else:

@@ -61,11 +61,11 @@ class ReferenceKL(Regulariser):
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
         base = anchor_logp(experience, self.anchor)
-        slope = ops.kl_estimate(self.gradient, evaluation.logp, base)
+        gradient_term = ops.kl_estimate(self.gradient, evaluation.logp, base)
         if self.ratio is not None:
-            slope = slope * self.ratio(experience, evaluation).exp()
+            gradient_term = gradient_term * self.ratio(experience, evaluation).exp()
         value = ops.kl_estimate(self.value, evaluation.logp.detach(), base)
-        return slope + (value - slope).detach()
+        return gradient_term + (value - gradient_term).detach()
 
 
 class EntropyBonus(Regulariser):

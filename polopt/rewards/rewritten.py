@@ -157,14 +157,14 @@ class HTTPMeta(Meta):
             self.register_buffer(name, torch.zeros((), dtype=torch.int64))
 
     def forward(self, items: Sequence[Item], experience: Experience, marks: Tensor) -> list[Item]:
-        talks = [
+        questions = [
             [user(filled(ANALYSE, {**row, "rubric": shown(items, shares)}))]
             for row, shares in zip(texts_of(experience), marks.tolist(), strict=True)
         ]
         refine = filled(REFINE, {"most": str(self.most)})
         conversations = [
-            [*talk, {"role": "assistant", "content": reply.text}, user(refine)]
-            for talk, reply in zip(talks, self.chat(talks), strict=True)
+            [*question, {"role": "assistant", "content": reply.text}, user(refine)]
+            for question, reply in zip(questions, self.chat(questions), strict=True)
             if reply is not None
         ]
         written = [

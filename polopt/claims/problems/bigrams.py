@@ -1,4 +1,4 @@
-"""Policies that write letters, each by a law of the one before: many of them, all different, all known exactly."""
+"""Policies that write letters, each by its probabilities given the one before: many of them, all different, all known exactly."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class Bigrams(nn.Module):
     @torch.no_grad()
     def write(self, rows: int, length: int, generator: torch.Generator) -> Tensor:
         """[rows, 1 + length] letters; the first is where it begins."""
-        law = self.logits.softmax(-1)
-        letters = [torch.randint(len(law), (rows,), generator=generator)]
+        probs = self.logits.softmax(-1)
+        letters = [torch.randint(len(probs), (rows,), generator=generator)]
         for _ in range(length):
-            letters.append(torch.multinomial(law[letters[-1]], 1, generator=generator)[:, 0])
+            letters.append(torch.multinomial(probs[letters[-1]], 1, generator=generator)[:, 0])
         return torch.stack(letters, 1)
 
     def evaluate(self, experience: Experience, needs: frozenset[str] = frozenset()) -> Evaluation:
@@ -46,10 +46,10 @@ class Bigrams(nn.Module):
     @torch.no_grad()
     def kl(self, other: Bigrams) -> float:
         """KL(self || other) of one letter, in nats, where self goes in the long run."""
-        law = self.logits.softmax(-1)
-        where = torch.linalg.matrix_power(law, 64).mean(0)
+        probs = self.logits.softmax(-1)
+        where = torch.linalg.matrix_power(probs, 64).mean(0)
         log_ratio = self.logits.log_softmax(-1) - other.logits.log_softmax(-1)
-        return float(where @ (law * log_ratio).sum(1))
+        return float(where @ (probs * log_ratio).sum(1))
 
 
 def spelled(tokens: Tensor) -> list[str]:

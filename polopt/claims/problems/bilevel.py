@@ -66,7 +66,7 @@ class Bilevel:
             theta = theta + rate * self.update(theta, phi)
         return theta
 
-    def slope(self, theta: Tensor) -> Tensor:
+    def gradient(self, theta: Tensor) -> Tensor:
         """d value / d theta."""
         theta = theta.detach().requires_grad_()
         return torch.autograd.grad(self.value(theta), theta)[0]
@@ -97,7 +97,7 @@ class Problem(Protocol):
     @property
     def naive(self) -> Callable[[], Tensor]: ...
     def update(self, theta: Tensor, phi: Tensor) -> Tensor: ...
-    def slope(self, theta: Tensor) -> Tensor: ...
+    def gradient(self, theta: Tensor) -> Tensor: ...
     def settle(self, theta: Tensor, phi: Tensor, steps: int, rate: float) -> Tensor: ...
 
 
@@ -118,7 +118,7 @@ def align(
     optimiser = torch.optim.Adam([phi], lr=outer_rate)
     for _ in range(rounds):
         theta = problem.settle(theta, phi.detach(), inner, rate)
-        ascent = implicit_gradient(problem.update, problem.slope(theta), theta, phi, solver)
+        ascent = implicit_gradient(problem.update, problem.gradient(theta), theta, phi, solver)
         gamma = phi.detach()[-1].sigmoid()
         ascent[-1] -= price * gamma * (1 - gamma)
         phi.grad = -ascent

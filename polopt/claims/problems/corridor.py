@@ -80,9 +80,9 @@ def walk(algorithm: Algorithm, rate: float, seed: int, goal: float = 0.9, most: 
             return update, longest
         batch = algorithm.compute_advantages(algorithm.sampling(corridor))
         evaluation = corridor.evaluate(batch, algorithm.objective.required_outputs)
-        (slope,) = torch.autograd.grad(algorithm.objective(batch, evaluation).loss, [corridor.logits])
-        longest = max(longest, rate * slope.norm().item())
+        (gradient,) = torch.autograd.grad(algorithm.objective(batch, evaluation).loss, [corridor.logits])
+        longest = max(longest, rate * gradient.norm().item())
         with torch.no_grad():
-            corridor.logits.sub_(rate * slope)
+            corridor.logits.sub_(rate * gradient)
         algorithm.step()
     return most, longest

@@ -33,7 +33,7 @@ class Facts(nn.Module):
         self.style = nn.Parameter(torch.tensor([0.0, math.log(19)], dtype=torch.double))
         self.known = torch.randint(VALUES, (subjects,), generator=g)
 
-    def laws(self) -> Tensor:
+    def log_probs(self) -> Tensor:
         """[subjects, 2, VALUES] log-probabilities of each value in each style."""
         read = self.subject[:, None] + self.context
         return (torch.tanh(read @ self.hidden) @ self.out).log_softmax(-1)
@@ -43,7 +43,7 @@ class Facts(nn.Module):
         optimiser = torch.optim.Adam(self.parameters(), lr=0.03)
         rows = torch.arange(len(self.known))
         for _ in range(steps):
-            logp = self.laws()[rows, :, self.known]
+            logp = self.log_probs()[rows, :, self.known]
             if logp.min() > math.log(0.95):
                 break
             optimiser.zero_grad()
@@ -66,7 +66,9 @@ class SubjectPolicy:
         leaf = experience.extras["leaf"]
         subject = self.subjects[leaf // (2 * VALUES)]
         style, value = leaf % (2 * VALUES) // VALUES, leaf % VALUES
-        answer_logp = torch.stack([self.facts.style.log_softmax(0)[style], self.facts.laws()[subject, style, value]], 1)
+        answer_logp = torch.stack(
+            [self.facts.style.log_softmax(0)[style], self.facts.log_probs()[subject, style, value]], 1
+        )
         # The two decisions stand at the row's end.
         logp = torch.cat([answer_logp.new_zeros(len(leaf), experience.mask.shape[1] - 2), answer_logp], 1)
         return Evaluation(logp=logp, support=experience.support)
@@ -91,9 +93,9 @@ def edits(count: int = 5, seed: int = 0) -> tuple[Facts, TokenTree, Tensor, Tens
 def edited(facts: Facts, subjects: Tensor, new: Tensor) -> tuple[float, float]:
     """Share of edits that are the likeliest value at once (teacher-forced), and the probability of these values in
     a free answer."""
-    laws = facts.laws()[subjects]
-    forced = (laws[:, AT_ONCE].argmax(-1) == new).double().mean().item()
-    free = laws.exp()[torch.arange(len(new)), :, new] @ facts.style.softmax(0)
+    log_probs = facts.log_probs()[subjects]
+    forced = (log_probs[:, AT_ONCE].argmax(-1) == new).double().mean().item()
+    free = log_probs.exp()[torch.arange(len(new)), :, new] @ facts.style.softmax(0)
     return forced, free.mean().item()
 
 
@@ -101,7 +103,7 @@ def edited(facts: Facts, subjects: Tensor, new: Tensor) -> tuple[float, float]:
 def drift(facts: Facts, before: Facts, subjects: Tensor) -> tuple[float, float]:
     """KL(before || now) of the values of all other subjects, mean over styles, and the share of them still right."""
     rest = torch.ones(len(facts.known), dtype=torch.bool).index_fill(0, subjects, False)
-    old, now = before.laws()[rest], facts.laws()[rest]
+    old, now = before.log_probs()[rest], facts.log_probs()[rest]
     right = (now.argmax(-1) == facts.known[rest, None]).double().mean().item()
     return (old.exp() * (old - now)).sum(-1).mean().item(), right
 

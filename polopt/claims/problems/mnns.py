@@ -25,8 +25,8 @@ from polopt.sampling.parts import RolloutRequest
 class SignedSums:
     """All sequences of `count` numbers from 1 to `most`: a beginning, the numbers, then `count` steps of partial sums.
 
-    prompts [N, 1 + count] ids. right [N] id of the answer. every: [N, count, V] at each step the law of all partial
-    sums, 2^step of them, the answer alone at the last. path: the same of one best path, one-hot. held_out: [N] bool, a
+    prompts [N, 1 + count] ids. right [N] id of the answer. every: [N, count, V] at each step the distribution of all
+    partial sums, 2^step of them, the answer alone at the last. path: the same of one best path, one-hot. held_out: [N] bool, a
     fifth: all orders of the numbers that are in it.
     """
 
@@ -72,8 +72,8 @@ def signed_sums(count: int = 4, most: int = 9, seed: int = 0) -> SignedSums:
 class MixtureSource:
     """Rollouts of a mixture policy on prompts that are right or wrong by their last token, 1 or 0.
 
-    prompts [N, P], right [N] ids. targets: [N, steps, V] the laws that demonstrations show. rows: of one optimiser
-    batch. reference: fills `ref_logp`.
+    prompts [N, P], right [N] ids. targets: [N, steps, V] the distributions that demonstrations show. rows: of one
+    optimiser batch. reference: fills `ref_logp`.
     """
 
     def __init__(

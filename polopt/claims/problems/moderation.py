@@ -56,8 +56,8 @@ class Reasoner:
     @torch.no_grad()
     def accuracy(self, wordings: Tensor, label: Tensor) -> float:
         """Expected share of right labels, of any contents."""
-        law = self.policy.logits.softmax(-1)
-        reads, labels = law[: ATTRIBUTES * WORDINGS].view(ATTRIBUTES, WORDINGS, 2), law[ATTRIBUTES * WORDINGS :]
+        table = self.policy.logits.softmax(-1)
+        reads, labels = table[: ATTRIBUTES * WORDINGS].view(ATTRIBUTES, WORDINGS, 2), table[ATTRIBUTES * WORDINGS :]
         place = torch.arange(ATTRIBUTES)
         attribute_probs = reads[place, wordings]  # [contents, attributes, 2]
         probs = attribute_probs[:, place, COMBINATIONS].prod(-1)

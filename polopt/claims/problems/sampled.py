@@ -56,7 +56,7 @@ class SampledBilevel:
 
     def update(self, theta: Tensor, phi: Tensor) -> Tensor:
         """An estimate of `Bilevel.update` from fresh episodes, whose derivatives estimate its derivatives too: each
-        term is weighed by the odds of what came before it, 1 in value and the score in slope."""
+        term is weighted by the probability of what came before it, which is 1 in value and the score in gradient."""
         S, A = self.primary.shape
         batch = self._episodes(theta)
         state, action, mask = batch.extras["state"], batch.extras["action"], batch.mask
@@ -71,8 +71,8 @@ class SampledBilevel:
         eye = torch.eye(S * A, dtype=theta.dtype)
         rows = torch.nn.functional.one_hot(torch.arange(S), S).to(theta.dtype)
         means = (rows[:, :, None] * policy[:, None, :]).view(S, S * A)  # E grad log pi(a | s) e_s
-        slope = policy * (log - (policy * log).sum(-1, keepdim=True))
-        spread = -(rows[:, :, None] * slope[:, None, :]).view(S, S * A)  # grad H(s)
+        entropy_gradient = policy * (log - (policy * log).sum(-1, keepdim=True))
+        spread = -(rows[:, :, None] * entropy_gradient[:, None, :]).view(S, S * A)  # grad H(s)
         for t in range(mask.shape[1]):
             at, done = state[:, t], action[:, t]
             trace = gamma * trace + eye[at * A + done] - means[at]
@@ -80,7 +80,7 @@ class SampledBilevel:
             total = total + self.problem.entropy * before[:, t] @ spread[at]
         return total / len(batch)
 
-    def slope(self, theta: Tensor) -> Tensor:
+    def gradient(self, theta: Tensor) -> Tensor:
         """An estimate of d value / d theta, from fresh episodes."""
         batch = self._episodes(theta)
         to_go = torch.where(batch.mask, batch.reward, 0).flip(1).cumsum(1).flip(1)

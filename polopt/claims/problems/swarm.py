@@ -82,5 +82,5 @@ def pull_of_shared() -> tuple[Tensor, Tensor, Tensor]:
 
 def _each(tree: TokenTree, policy: TabularPolicy) -> Experience:
     """Every answer once, each a group of its own."""
-    deck = TreeSource(tree, policy, rows=1).deck()[0]
-    return deck.replace(group=torch.arange(len(deck)))
+    leaf_table = TreeSource(tree, policy, rows=1).leaf_table()[0]
+    return leaf_table.replace(group=torch.arange(len(leaf_table)))
