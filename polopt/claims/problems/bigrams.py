@@ -1,4 +1,4 @@
-"""Policies that write letters, each by its probabilities given the one before: many of them, all different, all known exactly."""
+"""Policies that write letters, each given the one before: many of them, all different, all known exactly."""
 
 from __future__ import annotations
 

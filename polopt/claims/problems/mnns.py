@@ -26,8 +26,8 @@ class SignedSums:
     """All sequences of `count` numbers from 1 to `most`: a beginning, the numbers, then `count` steps of partial sums.
 
     prompts [N, 1 + count] ids. right [N] id of the answer. every: [N, count, V] at each step the distribution of all
-    partial sums, 2^step of them, the answer alone at the last. path: the same of one best path, one-hot. held_out: [N] bool, a
-    fifth: all orders of the numbers that are in it.
+    partial sums, 2^step of them, the answer alone at the last. path: the same of one best path, one-hot. held_out:
+    [N] bool, a fifth: all orders of the numbers that are in it.
     """
 
     prompts: Tensor
