@@ -104,16 +104,16 @@ class Algorithm(Part):
         """
         experience = self._with_outcome(experience)
         check_values(experience, by="Algorithm.with_advantages")
-        shown = experience.is_demonstration
-        if not shown.any() or self._judges_demonstrations:
+        demonstrated = experience.is_demonstration
+        if not demonstrated.any() or self._judges_demonstrations:
             return self._credited(experience)
-        others = self._imitated(experience[shown])
-        if shown.all():
+        others = self._imitated(experience[demonstrated])
+        if demonstrated.all():
             return others
-        own = self._credited(experience[~shown], (~shown).nonzero().flatten())
+        own = self._credited(experience[~demonstrated], (~demonstrated).nonzero().flatten())
         reward = others.outcome if own.reward.ndim == 1 else ops.per_decision_reward(others.outcome, others.mask)
         joined = Experience.join([own, others.replace(reward=reward).with_missing_fields_of(own)])
-        return joined[torch.cat([(~shown).nonzero(), shown.nonzero()]).flatten().argsort()]
+        return joined[torch.cat([(~demonstrated).nonzero(), demonstrated.nonzero()]).flatten().argsort()]
 
     def _credited(self, experience: Experience, rows: Tensor | None = None) -> Experience:
         """Computes reward and credit. rows: [B] the rows' numbers in messages, as in `check_values`."""

@@ -34,10 +34,10 @@ def check_wording(part: Any, *names: str) -> None:
     places = dict.fromkeys(names, "")
     try:
         part.wording.format(**places)
-        whole = all(f"{{{name}}}" in part.wording for name in names)
+        complete = all(f"{{{name}}}" in part.wording for name in names)
     except (KeyError, IndexError, ValueError):
-        whole = False
-    if not whole:
+        complete = False
+    if not complete:
         required = " and ".join(f"{{{name}}}" for name in names)
         raise ValueError(
             f"teachers.{type(part).__name__}: wording must have {required} and no other place, found {part.wording!r}"
@@ -198,7 +198,7 @@ def filled(
     for name, values in given.items():
         if f"extras.{name}" in names:
             blank = -1 if name == "candidates" else 0
-            whole = values.new_full((len(experience), *mask.shape[1:], *values.shape[2:]), blank)
-            whole[rows] = moved(values, hinted.mask, mask, blank)
-            found[name] = whole
+            full = values.new_full((len(experience), *mask.shape[1:], *values.shape[2:]), blank)
+            full[rows] = moved(values, hinted.mask, mask, blank)
+            found[name] = full
     return experience.replace(extras=found)

@@ -23,8 +23,8 @@ def unanimous() -> Finding:
     batch = leaves.replace(rollout_logp=policy.evaluate(leaves).logp.detach())
     gradient = {}
     for name, algorithm in (("copo", copo()), ("grpo", grpo(kl=0))):
-        judged = algorithm.compute_advantages(batch)
-        gradient[name] = -flat_gradient(algorithm.objective(judged, policy.evaluate(judged)).loss, policy).view(4, 2)
+        scored = algorithm.compute_advantages(batch)
+        gradient[name] = -flat_gradient(algorithm.objective(scored, policy.evaluate(scored)).loss, policy).view(4, 2)
     taken = gradient["copo"][torch.arange(4), torch.tensor([0, 0, 1, 1])]
     return Finding(
         measured={
@@ -49,8 +49,8 @@ def two_clips() -> Finding:
         batch = Experience(
             mask=ones.bool(), rollout_logp=-4 * ones, advantage=advantages.sum(-1), extras={"advantages": advantages}
         )
-        pulls = [torch.autograd.grad(o(batch, Evaluation(logp=logp)).loss, logp)[0] for o in (objective, blended)]
-        off[name] = (pulls[0] - pulls[1]).abs().max().item()
+        gradients = [torch.autograd.grad(o(batch, Evaluation(logp=logp)).loss, logp)[0] for o in (objective, blended)]
+        off[name] = (gradients[0] - gradients[1]).abs().max().item()
     return Finding(
         measured={f"largest difference of the gradient, {name}": value for name, value in off.items()},
         criterion="< 1e-12 for the same sign, > 0.01 for opposite signs",

@@ -18,13 +18,13 @@ LAYERS = ("hidden", "out")
 def edit(algorithm: Algorithm, seed: int, early: bool = False) -> tuple[Facts, Facts]:
     """The network before, and after 60 batches of five epochs; or, `early`, as soon as all five edits are the likeliest
     values."""
-    before, tree, subjects, new, shown = edits(seed=seed)
+    before, tree, subjects, new, demonstrations = edits(seed=seed)
     after = copied(before)
     for batch in range(60):
         if early and edited(after, subjects, new)[0] == 1:
             break
         policy = SubjectPolicy(after, subjects, LAYERS)
-        train(algorithm, tree, policy, steps=1, rate=0.3, rows=5, epochs=5, seed=batch, demonstrations=shown)
+        train(algorithm, tree, policy, steps=1, rate=0.3, rows=5, epochs=5, seed=batch, demonstrations=demonstrations)
     return before, after
 
 
@@ -47,10 +47,10 @@ def stops() -> Finding:
 def holds_back() -> Finding:
     grown = {}
     for name, algorithm in (("EtCon", etcon(stage=1)), ("SFT", sft())):
-        before, tree, subjects, new, shown = edits()
+        before, tree, subjects, new, demonstrations = edits()
         after = copied(before)
         policy = SubjectPolicy(after, subjects, LAYERS)
-        train(algorithm, tree, policy, steps=1, rate=0.03, rows=5, epochs=33, demonstrations=shown)
+        train(algorithm, tree, policy, steps=1, rate=0.03, rows=5, epochs=33, demonstrations=demonstrations)
         rows = torch.arange(len(subjects))
         grown[name] = (after.log_probs() - before.log_probs())[subjects, 0][rows, new].exp().max().item()
     return Finding(

@@ -37,8 +37,8 @@ def robust() -> Finding:
     found = {}
     for name, algorithm in (("OTR", otr(draws=None)), ("SFT", sft())):
         for rate in (5.0, 1.0):
-            tree, policy, shown = noisy_labels()
-            train(algorithm, tree, policy, steps=200, rate=rate, rows=50, demonstrations=shown)
+            tree, policy, demonstrations = noisy_labels()
+            train(algorithm, tree, policy, steps=200, rate=rate, rows=50, demonstrations=demonstrations)
             wrong = tree.log_probabilities(policy).detach().exp()[:, 10:].sum(1).mean().item()
             found[name, rate] = wrong, tree.value(policy).item()
     (wrong, right), (sft_wrong, sft_right) = found["OTR", 5.0], found["SFT", 5.0]

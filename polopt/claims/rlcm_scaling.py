@@ -22,10 +22,10 @@ def curve() -> Finding:
     off: dict[str, list[float]] = {"ceiling": [], "middle": [], "ahead": [], "line": []}
     for seed in range(40):
         seen = truth + 0.01 * np.random.default_rng(seed).standard_normal(8)
-        whole, early = fit_sigmoid(compute, seen), fit_sigmoid(compute[:6], seen[:6])
+        full, early = fit_sigmoid(compute, seen), fit_sigmoid(compute[:6], seen[:6])
         line = np.polyfit(np.log(compute[:6]), seen[:6], 1)
-        off["ceiling"].append(abs(whole.most.estimate - 0.9))
-        off["middle"].append(abs(whole.half.estimate / 300 - 1))
+        off["ceiling"].append(abs(full.most.estimate - 0.9))
+        off["middle"].append(abs(full.half.estimate / 300 - 1))
         off["ahead"].append(float(np.abs(early(compute[6:]) - truth[6:]).max()))
         off["line"].append(float(np.abs(np.polyval(line, np.log(compute[6:])) - truth[6:]).max()))
     found = {name: median(values) for name, values in off.items()}

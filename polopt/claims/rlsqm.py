@@ -54,13 +54,13 @@ def modelled() -> Finding:
     refuted=True,
 )
 def gamed() -> Finding:
-    own, whole = {}, {}
+    own, qualities = {}, {}
     for name in METRICS:
         found = course((name,))
-        own[name], whole[name] = found[name], found["quality"]
+        own[name], qualities[name] = found[name], found["quality"]
     smells = course(SMELLS)
-    empty = [name for name in METRICS if own[name] >= 0.95 and whole[name] < 0.3]
-    measured = {f"quality, paid for {name}": value for name, value in whole.items()}
+    empty = [name for name in METRICS if own[name] >= 0.95 and qualities[name] < 0.3]
+    measured = {f"quality, paid for {name}": value for name, value in qualities.items()}
     measured |= {"metrics gamed, of 11": float(len(empty)), "least of its own metric": min(own.values())}
     measured |= {"quality, paid for no smell": smells["quality"], "quality, paid for all": course()["quality"]}
     return Finding(

@@ -126,14 +126,14 @@ def a_weight() -> Finding:
     bonus = score(kl=0.0)
     # The same weight without r1: alpha r2 for the second attempt's decisions, nothing more for the first's.
     second = bonus.but(reward=TurnRewards(weights=(0.0, 1.0)), **{"credit.bonus": 0.0})
-    whole, plain = (
+    full, plain = (
         expectation(score(kl=0.0, alpha=a), tree, policy, group=1, reference=reference).mean for a in (10.0, 0.0)
     )
     alone = expectation(second, tree, policy, group=1, reference=reference).mean
     at_second = torch.zeros_like(policy.logits, dtype=torch.bool)
     at_second[tree.nodes[:, tree.start + 1]] = True
     weighed = plain + 10.0 * torch.where(at_second.flatten(), alone, 0)
-    off, without = (((whole - other).norm() / whole.norm()).item() for other in (weighed, plain))
+    off, without = (((full - other).norm() / full.norm()).item() for other in (weighed, plain))
     return Finding(
         measured={"relative distance": off, "without the weight": without},
         criterion="distance < 1e-12; without the weight > 0.1",

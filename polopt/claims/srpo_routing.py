@@ -29,23 +29,23 @@ def identities() -> Finding:
     batch = algorithm.sampling(TreeSource(tree, policy, rows=64, needs=algorithm.required_fields))
     batch = algorithm.compute_advantages(teacher.teach(batch, TEACHER_FIELDS))
     evaluation = policy.evaluate(batch, algorithm.objective.required_outputs)
-    taught = batch.extras["has_teacher_signal"]
-    weights = TeacherCertainty(beta=2.0)(batch, evaluation)[batch.mask & taught[:, None]]
-    nobody = batch.replace(extras={"has_teacher_signal": torch.zeros_like(taught)})
+    has_signal = batch.extras["has_teacher_signal"]
+    weights = TeacherCertainty(beta=2.0)(batch, evaluation)[batch.mask & has_signal[:, None]]
+    without_teacher = batch.replace(extras={"has_teacher_signal": torch.zeros_like(has_signal)})
     plain = _grpo().objective(batch, evaluation).loss
     wrong = batch.outcome < 1
-    twin = torch.stack([(~wrong & (batch.group == g)).any() for g in batch.group])
+    has_sibling = torch.stack([(~wrong & (batch.group == g)).any() for g in batch.group])
     return Finding(
         measured={
             "weights' mean off 1": abs(weights.mean().item() - 1),
             "largest weight": weights.max().item(),
-            "distance to GRPO": abs((algorithm.objective(nobody, evaluation).loss - plain).item()),
-            "rows routed wrongly": float((HasTeacher(below=1.0)(batch) != (wrong & twin)).sum()),
+            "distance to GRPO": abs((algorithm.objective(without_teacher, evaluation).loss - plain).item()),
+            "rows routed wrongly": float((HasTeacher(below=1.0)(batch) != (wrong & has_sibling)).sum()),
         },
         criterion="means and distance < 1e-12, no row routed wrongly; largest weight > 1.01",
         holds=abs(weights.mean().item() - 1) < 1e-12
-        and abs((algorithm.objective(nobody, evaluation).loss - plain).item()) < 1e-12
-        and bool((HasTeacher(below=1.0)(batch) == (wrong & twin)).all())
+        and abs((algorithm.objective(without_teacher, evaluation).loss - plain).item()) < 1e-12
+        and bool((HasTeacher(below=1.0)(batch) == (wrong & has_sibling)).all())
         and weights.max().item() > 1.01,
     )
 

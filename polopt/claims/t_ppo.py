@@ -85,13 +85,13 @@ def _efforts(build: Callable[[], Algorithm], seeds: int = 2) -> tuple[float, flo
     baseline="a window of 60; windows that end the answer",
 )
 def corridor_in_windows() -> Finding:
-    ours, whole = _efforts(lambda: t_ppo(window=WINDOW)), _efforts(lambda: t_ppo(window=LENGTH))
+    ours, base = _efforts(lambda: t_ppo(window=WINDOW)), _efforts(lambda: t_ppo(window=LENGTH))
     ended = _efforts(lambda: t_ppo(window=WINDOW).but(AS_ENDED))
-    measured = {"tokens over PPO's": ours[0] / whole[0], "steps in a row over PPO's": ours[1] / whole[1]}
+    measured = {"tokens over PPO's": ours[0] / base[0], "steps in a row over PPO's": ours[1] / base[1]}
     return Finding(
-        measured=measured | {"as ended, tokens over PPO's": ended[0] / whole[0]},
+        measured=measured | {"as ended, tokens over PPO's": ended[0] / base[0]},
         criterion="tokens <= 1.1x; steps in a row, the longest row of each batch, <= 0.5x; as ended > 2x the tokens",
-        holds=ours[0] <= 1.1 * whole[0] and ours[1] <= 0.5 * whole[1] and ended[0] > 2 * whole[0],
+        holds=ours[0] <= 1.1 * base[0] and ours[1] <= 0.5 * base[1] and ended[0] > 2 * base[0],
         note="32 rows a batch. A batch of windows holds fewer tokens, so tokens buy more updates: that is why it needs "
         "fewer of them here. Stopped at 120 batches, which hides how much worse ending them is.",
     )

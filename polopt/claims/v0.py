@@ -107,11 +107,11 @@ def next_checkpoint() -> Finding:
     off: dict[str, list[float]] = {"trained": [], "untrained": [], "mean score": []}
     g = torch.Generator().manual_seed(1)
     for held_out, run in enumerate(runs):
-        shown = [
+        histories = [
             h for i, other in enumerate(runs) if i != held_out for point in other for h in point.histories(range(1))
         ]
         sizes = InContext(width=16, buckets=512)
-        trained = fit(sizes.but(), shown, steps=150, context=16, queries=12)
+        trained = fit(sizes.but(), histories, steps=150, context=16, queries=12)
         for now, later in itertools.pairwise(run):
             order = torch.randperm(len(now.prompts), generator=g)
             given, queried = order[:13], order[13:]

@@ -144,8 +144,8 @@ def expectation(
         problem, policy, rows=group, behaviour=behaviour, reference=reference, needs=algorithm.required_fields
     )
     support = algorithm.sampling.rollout_support or PLAIN
-    shown = "demonstrations" in algorithm.sampling.source_capabilities
-    probs = source.demonstrations if shown else source.leaf_table(support)[1]
+    uses_demonstrations = "demonstrations" in algorithm.sampling.source_capabilities
+    probs = source.demonstrations if uses_demonstrations else source.leaf_table(support)[1]
     probs = probs / probs.sum(1, keepdim=True) / problem.prompts
     probe = LeafGradient(algorithm, problem, policy, support)
     leaf_gradients, weights = [], []
@@ -198,8 +198,8 @@ class _GivenLeaves(TreeSource):
         return self._settled(batch, torch.zeros_like(batch.lengths))
 
     def demonstrate(self, rows: int) -> Experience:
-        shown = self.rollout(RolloutRequest(self.take(1), rows, Support()))
-        return shown.replace(outcome=torch.ones_like(shown.outcome))
+        demonstrations = self.rollout(RolloutRequest(self.take(1), rows, Support()))
+        return demonstrations.replace(outcome=torch.ones_like(demonstrations.outcome))
 
 
 class LeafGradient:
@@ -227,8 +227,8 @@ class LeafGradient:
         loss = self.algorithm.objective(experience, Evaluation(support=self.support, extras=extras, **fields)).loss
         gradients = torch.autograd.grad(loss, list(inputs.values()), allow_unused=True)
         flat = []
-        for gradient, whole in zip(gradients, self.detached_outputs.values(), strict=True):
-            total = torch.zeros_like(whole)
+        for gradient, value in zip(gradients, self.detached_outputs.values(), strict=True):
+            total = torch.zeros_like(value)
             flat.append((total if gradient is None else total.index_add_(0, rows, gradient)).flatten())
         return torch.cat(flat)
 

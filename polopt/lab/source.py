@@ -219,12 +219,12 @@ class TreeSource:
         leaf_table, probs = self.leaf_table(support, start.hint if start.hidden else "")
         rows = slice(task * probs.shape[1], (task + 1) * probs.shape[1])
         first, likely = leaf_table[torch.arange(rows.start, rows.stop)], probs[task]
-        shown = self._solution(task)
-        given = min(start.given, len(self.tree.answers[shown]) - 1)
+        solution = self._solution(task)
+        given = min(start.given, len(self.tree.answers[solution]) - 1)
         if given:
-            prefix = first.mask[shown] & (torch.arange(first.mask.shape[1]) < self.tree.start + given)
+            prefix = first.mask[solution] & (torch.arange(first.mask.shape[1]) < self.tree.start + given)
             tokens = first.extras["tokens"]
-            alike = (~prefix | (first.mask & (tokens == tokens[shown]))).all(1)
+            alike = (~prefix | (first.mask & (tokens == tokens[solution]))).all(1)
             likely = torch.where(first.mask & ~prefix, first.rollout_logp, 0).sum(1).exp() * alike
             first = first.replace(mask=first.mask & ~prefix, extras={"given": torch.full_like(first.group, given)})
         return first[torch.multinomial(likely, count, replacement=True, generator=self.generator)]
@@ -382,8 +382,8 @@ class TreeSource:
     def _shown(self, probs: Tensor, tasks: Tensor) -> Experience:
         return self._as_solved(self._sample_leaves(self.leaf_table()[0], probs, tasks, torch.ones_like(tasks)))
 
-    def _as_solved(self, shown: Experience) -> Experience:
-        return shown.replace(outcome=torch.ones_like(shown.outcome))
+    def _as_solved(self, demonstrations: Experience) -> Experience:
+        return demonstrations.replace(outcome=torch.ones_like(demonstrations.outcome))
 
     def restore_rows(self, experience: Experience) -> Experience:
         """Returns rows as `RestoringSource.restore_rows` specifies, with evaluations by the current learner, reference

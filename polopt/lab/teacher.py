@@ -38,9 +38,9 @@ class HintedPolicy(nn.Module):
         impossible."""
         logits = self.policy.evaluate(experience, frozenset({"logits"})).logits
         hint, node = experience.extras["hint"], self.policy.tree.nodes[experience.extras["leaf"]]
-        shown = (hint >= 0) & self.copies[node] & experience.mask
+        sees_hint = (hint >= 0) & self.copies[node] & experience.mask
         pull = torch.zeros_like(logits).scatter_(-1, hint.clamp(min=0)[..., None], self.pull)
-        log_probs = (logits + torch.where(shown[..., None], pull, 0)).log_softmax(-1)
+        log_probs = (logits + torch.where(sees_hint[..., None], pull, 0)).log_softmax(-1)
         chosen = log_probs.gather(-1, experience.extras["tokens"][..., None])[..., 0]
         return Evaluation(
             logp=torch.where(experience.mask, chosen, 0),
@@ -70,8 +70,8 @@ class TreeTeacher:
         rows = torch.tensor([row for row, hint in enumerate(hints) if hint is not None], dtype=torch.long)
         if not len(rows):
             return experience.replace(extras=without_teacher(experience, names, self.policy.logits))
-        shown = torch.stack([self._tokens(hints[row] or "", experience.mask.shape[1]) for row in rows.tolist()])
-        with_hints = experience[rows].replace(extras={"hint": shown})
+        hint_tokens = torch.stack([self._tokens(hints[row] or "", experience.mask.shape[1]) for row in rows.tolist()])
+        with_hints = experience[rows].replace(extras={"hint": hint_tokens})
         outputs, top = frozenset({"entropy"}), self.spec.top
         if self.spec.chosen_by == "policy":
             own = self.policy.evaluate(with_hints, top=top).extras["candidates"]

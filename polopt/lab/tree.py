@@ -68,12 +68,12 @@ class TokenTree:
                 raise ValueError(f"TokenTree: answer {answer} needs tokens, all in 0..{self.vocabulary - 1}")
         if len(self.kinds) != self.prompts:
             raise ValueError(f"TokenTree: {self.prompts} prompts need as many kinds, found {len(self.kinds)}")
-        whole = set(self.answers)
-        if len(whole) < len(self.answers):
+        finished = set(self.answers)
+        if len(finished) < len(self.answers):
             raise ValueError("TokenTree: an answer is listed twice")
         for answer in self.answers:
             for end in range(1, len(answer)):
-                if answer[:end] in whole:
+                if answer[:end] in finished:
                     raise ValueError(f"TokenTree: answer {answer[:end]} begins answer {answer}; where would it stop?")
 
     def _by_decision(self, flat: list[Tensor]) -> Tensor:

@@ -52,10 +52,10 @@ def etcon(*, stage: int = 2, group: int = 5, clip: float = 0.2, kl: float = 0.01
         return sft().but(**{"objective.ratio": OldPolicyRatio(), "objective.trust": Clip(low=clip, high=clip)})
     form = EtConForm()
     terms = [EtConCorrectness(), EtConForm(), EtConCleanness(), EtConConsistency()]
-    whole = ConditionalReward(
+    reward = ConditionalReward(
         reward=SumOfRewards(terms=terms, weights=[0.7, 0.05, 0.15, 0.1]), when=PositiveReward(reward=form)
     )
-    return grpo(group=group, kl=kl).but(reward=whole if bundle else OutcomeReward())
+    return grpo(group=group, kl=kl).but(reward=reward if bundle else OutcomeReward())
 
 
 TAG, BOX = "answer", r"\boxed{"

@@ -113,8 +113,8 @@ class MixtureRatio(Ratio):
             raise ValueError(f"methods.rex_rag.MixtureRatio: share must be in [0, 1], found {self.share}")
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
-        mask, whole = experience.mask, experience.full_batch.extras["probe"]
-        share = whole.double().mean().item() if self.share is None else self.share
+        mask, is_probe = experience.mask, experience.full_batch.extras["probe"]
+        share = is_probe.double().mean().item() if self.share is None else self.share
         policy_logp, probe = (torch.where(mask, experience.extras[name], 0) for name in ("policy_logp", "probe_logp"))
         if self.unit == "token":
             probe = torch.where(experience.extras["probe"][:, None], probe, NOTHING)

@@ -110,10 +110,10 @@ class ShrunkMean(Baseline):
         prior = self.low + size * rate
         weight = self.weight
         if weight is None:
-            trusted = trust_in_mean(mean, prior, size**2 / (4 * count.clamp(min=1).to(returns.dtype)))
+            trust = trust_in_mean(mean, prior, size**2 / (4 * count.clamp(min=1).to(returns.dtype)))
         else:
-            trusted = torch.full_like(returns, weight)
-        fused = trusted * mean + (1 - trusted) * prior
+            trust = torch.full_like(returns, weight)
+        fused = trust * mean + (1 - trust) * prior
         return torch.where(count > 0, fused, prior)
 
     @staticmethod

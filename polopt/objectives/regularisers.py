@@ -94,8 +94,8 @@ class EntropyTarget(Regulariser):
     full_batch_outputs = frozenset({"entropy"})
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
-        whole = experience.full_batch
-        side = (ops.masked_mean(whole.full_batch_evaluation.entropy, whole.mask) - self.target).sign()
+        full_batch = experience.full_batch
+        side = (ops.masked_mean(full_batch.full_batch_evaluation.entropy, full_batch.mask) - self.target).sign()
         return side * (evaluation.entropy - self.target)
 
 

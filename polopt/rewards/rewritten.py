@@ -60,7 +60,7 @@ ITEM | name | most points, a whole number | what is looked at, and what earns ho
 {rubrics}"""
 
 
-def shown(items: Sequence[Item], shares: Sequence[float] | None = None) -> str:
+def formatted(items: Sequence[Item], shares: Sequence[float] | None = None) -> str:
     """Formats the rubric for a model, with the fraction of each item's points that was given, if there are any."""
     marks = [""] * len(items) if shares is None else [f", got {share:.0%}" for share in shares]
     return "\n".join(
@@ -106,7 +106,7 @@ class HTTPGrader(Grader):
         return frozenset({"extras.task", "extras.answer"})
 
     def forward(self, experience: Experience, items: Sequence[Item]) -> Tensor:
-        rubric = shown(items)
+        rubric = formatted(items)
         rows = texts_of(experience)
         replies = self.chat([[user(filled(GRADE, {**row, "rubric": rubric}))] for row in rows])
         marks = [read_marks("" if reply is None else reply.text, items) for reply in replies]
@@ -158,7 +158,7 @@ class HTTPMeta(Meta):
 
     def forward(self, items: Sequence[Item], experience: Experience, marks: Tensor) -> list[Item]:
         questions = [
-            [user(filled(ANALYSE, {**row, "rubric": shown(items, shares)}))]
+            [user(filled(ANALYSE, {**row, "rubric": formatted(items, shares)}))]
             for row, shares in zip(texts_of(experience), marks.tolist(), strict=True)
         ]
         refine = filled(REFINE, {"most": str(self.most)})
@@ -179,6 +179,6 @@ class HTTPMeta(Meta):
     def _merge(self, written: Sequence[Sequence[Item]]) -> list[Item] | None:
         if not written:
             return None
-        places: Mapping[str, str] = {"most": str(self.most), "rubrics": "\n\n".join(map(shown, written))}
+        places: Mapping[str, str] = {"most": str(self.most), "rubrics": "\n\n".join(map(formatted, written))}
         reply = self.chat([[user(filled(MERGE, places))]])[0]
         return None if reply is None else parsed(reply.text, self.most)

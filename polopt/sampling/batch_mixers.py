@@ -93,16 +93,16 @@ class WithTexts(BatchMixer):
 
 
 def _appended(
-    experience: Experience, shown: Experience, stack: Callable[[Sequence[Experience]], Experience]
+    experience: Experience, demonstrations: Experience, stack: Callable[[Sequence[Experience]], Experience]
 ) -> Experience:
     """Returns the batch with the demonstrated rows appended and marked; fields that only rollouts have are blank in
     them."""
     own = experience.replace(extras={"is_demonstration": experience.is_demonstration})
-    shown = shown.replace(
+    demonstrations = demonstrations.replace(
         rollout_logp=None,  # no policy sampled them
         entropy=None,
         support=experience.support,
         horizon=experience.horizon,
-        extras={"is_demonstration": torch.ones_like(shown.mask[:, 0])},
+        extras={"is_demonstration": torch.ones_like(demonstrations.mask[:, 0])},
     )
-    return stack([own, shown.with_missing_fields_of(own)])
+    return stack([own, demonstrations.with_missing_fields_of(own)])

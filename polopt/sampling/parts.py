@@ -166,12 +166,12 @@ class Select(Part):
 def select_rows(selects: Iterable[Select], experience: Experience) -> Experience:
     """Applies the filters in order; demonstrated rows pass by each filter without `judges_demonstrations`."""
     for select in selects:
-        shown = experience.is_demonstration
-        if select.judges_demonstrations or not shown.any():
+        demonstrated = experience.is_demonstration
+        if select.judges_demonstrations or not demonstrated.any():
             experience = select(experience)
-        elif not shown.all():
-            own = select(experience[~shown])
-            experience = Experience.join([own, experience[shown].with_missing_fields_of(own)])
+        elif not demonstrated.all():
+            own = select(experience[~demonstrated])
+            experience = Experience.join([own, experience[demonstrated].with_missing_fields_of(own)])
     return experience
 
 

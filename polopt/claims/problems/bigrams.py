@@ -68,8 +68,8 @@ class BigramSource:
     ) -> None:
         self.policy, self.rows, self.length, self.size = policy, rows, length, size
         self.generator = torch.Generator().manual_seed(seed)
-        shown = spelled(target.write(size, length, self.generator)[:, 1:])
-        self.tasks = [Task(f"bigrams/{i}", "bigrams", "", text, {}) for i, text in enumerate(shown)]
+        texts = spelled(target.write(size, length, self.generator)[:, 1:])
+        self.tasks = [Task(f"bigrams/{i}", "bigrams", "", text, {}) for i, text in enumerate(texts)]
 
     def refresh(self) -> None:
         """Nothing of the policy is remembered."""

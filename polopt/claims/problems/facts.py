@@ -84,9 +84,9 @@ def edits(count: int = 5, seed: int = 0) -> tuple[Facts, TokenTree, Tensor, Tens
     new = (facts.known[subjects] + 1 + torch.arange(count) % (VALUES - 1)) % VALUES
     answers = [(VALUES + style, value) for style in STYLES for value in range(VALUES)]
     tree = TokenTree(VALUES + 2, answers, lambda prompt, a: float(a[1] == new[prompt]), count)
-    shown = torch.zeros(count, 2, VALUES, dtype=torch.double)
-    shown[subjects, AT_ONCE, new] = 1.0
-    return facts, tree, subjects, new, shown.flatten(1)
+    demonstrations = torch.zeros(count, 2, VALUES, dtype=torch.double)
+    demonstrations[subjects, AT_ONCE, new] = 1.0
+    return facts, tree, subjects, new, demonstrations.flatten(1)
 
 
 @torch.no_grad()

@@ -123,11 +123,16 @@ class MixtureSource:
         tasks = self.take(rows)
         prompts, targets = self.prompts[tasks], self.targets[tasks].to(self.policy.token.dtype)
         B, P = prompts.shape
-        shown = torch.cat([torch.nn.functional.one_hot(prompts, targets.shape[2]).to(targets), targets], 1)
-        columns = torch.arange(shown.shape[1]).expand(B, -1)
-        ended, thought = torch.ones(B, dtype=torch.bool), (columns >= P) & (columns < shown.shape[1] - 1)
-        extras = {"mixture": shown, "targets": shown, "thought": thought, "support_mask": torch.ones_like(shown).bool()}
-        extras |= {"drawn": torch.ones_like(columns), "tokens": shown.argmax(-1), "is_demonstration": ended}
+        distributions = torch.cat([torch.nn.functional.one_hot(prompts, targets.shape[2]).to(targets), targets], 1)
+        columns = torch.arange(distributions.shape[1]).expand(B, -1)
+        ended, thought = torch.ones(B, dtype=torch.bool), (columns >= P) & (columns < distributions.shape[1] - 1)
+        extras = {
+            "mixture": distributions,
+            "targets": distributions,
+            "thought": thought,
+            "support_mask": torch.ones_like(distributions).bool(),
+        }
+        extras |= {"drawn": torch.ones_like(columns), "tokens": distributions.argmax(-1), "is_demonstration": ended}
         batch = Experience(mask=columns >= P, terminated=ended, truncated=~ended, extras=extras)
         return self._with_outcome(batch, tasks, torch.arange(B)).replace(
             outcome=torch.ones(B), rollout_logp=torch.zeros(columns.shape)

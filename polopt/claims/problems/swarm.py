@@ -64,20 +64,20 @@ def pull_of_shared() -> tuple[Tensor, Tensor, Tensor]:
     writer = TabularPolicy(tree, spread=1.0, seed=1)
     with torch.no_grad():
         reader.logits.copy_(TabularPolicy(tree, spread=1.0, seed=2).logits)
-    objective, pulls = Surrogate(ratio=TokenRatio(), trust=Unclipped()), []
+    objective, gradients = Surrogate(ratio=TokenRatio(), trust=Unclipped()), []
     probs = tree.log_probabilities(writer).detach().exp() / tree.prompts
     published = shared(TreeSource(tree, writer, rows=1), _each(tree, writer), exactly=True)
     source = TreeSource(tree, reader, rows=1)
     for corrected in (True, False):
-        pull = torch.zeros_like(flat_gradient(tree.value(reader), reader))
+        gradient = torch.zeros_like(flat_gradient(tree.value(reader), reader))
         for one, weight in zip(published, probs.flatten().tolist(), strict=True):
             answers = one.ids if corrected else one.answers
             row = source.import_answers(torch.tensor([one.task]), [answers], PLAIN)  # type: ignore[list-item]
             row = as_drawn(row, one.logp or []) if corrected else row
             row = row.replace(advantage=torch.where(row.mask, row.outcome[:, None], 0))
-            pull -= weight * flat_gradient(objective(row, reader.evaluate(row)).loss, reader)
-        pulls.append(pull)
-    return tree.gradient(reader), pulls[0], pulls[1]
+            gradient -= weight * flat_gradient(objective(row, reader.evaluate(row)).loss, reader)
+        gradients.append(gradient)
+    return tree.gradient(reader), gradients[0], gradients[1]
 
 
 def _each(tree: TokenTree, policy: TabularPolicy) -> Experience:
