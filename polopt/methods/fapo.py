@@ -42,7 +42,7 @@ where N is 10 if some step is wrong, and 0 if all of them hold."""
         year=2025,
         arxiv="2510.22543",
     ),
-    changes="GRPO with DAPO's clip, in which right answers with a flawed step are paid 0 between +1 and -1.",
+    changes="GRPO with DAPO's clip, in which right answers with a flawed step have reward 0, between +1 and -1.",
     room="rewards",
     tier="faithful",
 )

@@ -49,8 +49,8 @@ EPSILON = 1e-4
         year=2025,
         arxiv="2510.08872",
     ),
-    changes="PPO paid the geometric mean of the user's and the model's utility, read off four blocks of the answer, in "
-    "units of each source of tasks.",
+    changes="PPO whose reward is the geometric mean of the user's and the model's utility, read off four blocks of the "
+    "answer, in units of each source of tasks.",
     room="rewards",
     tier="faithful",
 )

@@ -31,7 +31,7 @@ from polopt.sampling.source_protocols import Source
         year=2025,
         arxiv="2512.12858",
     ),
-    changes="GRPO whose group is all phrasings of a question, paid for information and for its steadiness over them.",
+    changes="GRPO whose group is all phrasings of a question, rewarded for information and its consistency over them.",
     room="credit",
     tier="reading",
 )

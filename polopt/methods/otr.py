@@ -23,7 +23,7 @@ from polopt.sampling import Demonstrations
         year=2025,
         arxiv="2509.26313",
     ),
-    changes="SFT by policy gradient: tokens drawn from the policy at each position, paid if the demonstration agrees.",
+    changes="SFT by policy gradient: tokens drawn from the policy at each position, with reward 1 if demonstrated.",
     room="objectives",
     tier="reading",
 )

@@ -26,7 +26,7 @@ from polopt.situation import Situation
         year=2023,
         arxiv="2310.02368",
     ),
-    changes="PPO paid for what a static reading of the unit test finds: good habits, and no smells.",
+    changes="PPO whose reward is a static analysis of the unit test: good habits, and no smells.",
     room="rewards",
     tier="reading",
 )

@@ -28,8 +28,8 @@ from polopt.schedules import Schedule, now
         year=2025,
         arxiv="2509.08721",
     ),
-    changes="GRPO on groups of one's own and groups that other learners published, re-encoded and paid by one's own "
-    "world.",
+    changes="GRPO on a learner's own groups and groups that others published, re-encoded and rewarded by its own "
+    "environment.",
     room="sampling",
     tier="faithful",
 )

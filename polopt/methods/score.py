@@ -26,7 +26,7 @@ from polopt.situation import Situation
         year=2024,
         arxiv="2409.12917",
     ),
-    changes="RLOO by turn: the second attempt is also paid for its progress; in a stage before, it alone learns.",
+    changes="RLOO by turn: the second attempt's progress is rewarded too; in a stage before, it alone is trained.",
     room="credit",
     tier="faithful",
 )

@@ -23,7 +23,7 @@ from polopt.sampling.source_protocols import PromptSource
         year=2026,
         arxiv="2602.03584",
     ),
-    changes="GRPO whose rollouts go where a predictor, shown what the policy scored lately, expects to teach most.",
+    changes="GRPO whose rollouts go to the tasks that a predictor, given the policy's recent scores, finds useful.",
     room="sampling",
     tier="reading",
 )
