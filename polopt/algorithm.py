@@ -46,12 +46,12 @@ class Algorithm(Part):
 
     def setup(self) -> None:
         if isinstance(self.reference_tau, float) and not 0 <= self.reference_tau <= 1:
-            raise ValueError(f"Algorithm: follow must be in [0, 1], found {self.reference_tau}")
+            raise ValueError(f"Algorithm: reference_tau must be in [0, 1], found {self.reference_tau}")
         unknown = {"rollout_logp", "entropy"} & (self.reward.required_fields | self.credit.required_fields)
         if self._judges_demonstrations and unknown:
             raise ValueError(
-                f"Algorithm: {self.credit!r} judges demonstrated rows, which nobody sampled, and reward or credit read "
-                f"{' and '.join(sorted(unknown))} of the sampler; leave one of the two out"
+                f"Algorithm: {self.credit!r} judges demonstrated rows, which no policy sampled, and reward or credit "
+                f"read {' and '.join(sorted(unknown))} of the sampler; leave one of the two out"
             )
 
     @property
@@ -104,16 +104,16 @@ class Algorithm(Part):
         """
         experience = self._with_outcome(experience)
         check_values(experience, by="Algorithm.with_advantages")
-        shown = experience.is_demonstration
-        if not shown.any() or self._judges_demonstrations:
+        demonstrated = experience.is_demonstration
+        if not demonstrated.any() or self._judges_demonstrations:
             return self._credited(experience)
-        others = self._imitated(experience[shown])
-        if shown.all():
+        others = self._imitated(experience[demonstrated])
+        if demonstrated.all():
             return others
-        own = self._credited(experience[~shown], (~shown).nonzero().flatten())
-        paid = others.outcome if own.reward.ndim == 1 else ops.per_decision_reward(others.outcome, others.mask)
-        joined = Experience.join([own, others.replace(reward=paid).with_missing_fields_of(own)])
-        return joined[torch.cat([(~shown).nonzero(), shown.nonzero()]).flatten().argsort()]
+        own = self._credited(experience[~demonstrated], (~demonstrated).nonzero().flatten())
+        reward = others.outcome if own.reward.ndim == 1 else ops.per_decision_reward(others.outcome, others.mask)
+        joined = Experience.join([own, others.replace(reward=reward).with_missing_fields_of(own)])
+        return joined[torch.cat([(~demonstrated).nonzero(), demonstrated.nonzero()]).flatten().argsort()]
 
     def _credited(self, experience: Experience, rows: Tensor | None = None) -> Experience:
         """Computes reward and credit. rows: [B] the rows' numbers in messages, as in `check_values`."""
@@ -142,8 +142,8 @@ class Algorithm(Part):
     def update_reference(self, reference: Iterable[torch.Tensor], policy: Iterable[torch.Tensor]) -> None:
         """Moves the reference's parameters towards the policy's by the current `reference_tau`."""
         if (share := now(self.reference_tau)) > 0:
-            for theirs, ours in zip(reference, policy, strict=True):
-                theirs.lerp_(ours, share)  # with 1 it is a copy, bit for bit
+            for target, source in zip(reference, policy, strict=True):
+                target.lerp_(source, share)  # with 1 it is a copy, bit for bit
 
 
 def add_metrics(parts: Iterable[Mapping[str, torch.Tensor | float]]) -> dict[str, float]:

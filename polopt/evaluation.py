@@ -47,8 +47,8 @@ class Evaluation:
     def __repr__(self) -> str:
         """Lists the fields that are set, by type and shape."""
         fields = {name: value for name in (*SAID, "final_value") if (value := getattr(self, name)) is not None}
-        shown = [] if self.support == PLAIN else [f"support={self.support!r}"]
-        return f"Evaluation({', '.join([*listed(fields), *listed(self.extras, 'extras.'), *shown])})"
+        settings = [] if self.support == PLAIN else [f"support={self.support!r}"]
+        return f"Evaluation({', '.join([*listed(fields), *listed(self.extras, 'extras.'), *settings])})"
 
     def check(self, mask: Tensor) -> None:
         """Checks that the shapes of the evaluation are those of the batch with this mask [B, T].

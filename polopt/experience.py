@@ -75,7 +75,7 @@ class Experience:
     _rows: Tensor | None = None  # which rows of the whole these are
     _counted: Experience | None = None
     _kept: Tensor | None = None  # [B] bool, the rows that `restrict` left
-    _looked_at: Any = None  # fields that `check_values` has passed, which need no second check
+    _checked: Any = None  # fields that `check_values` has passed, which need no second check
 
     def __post_init__(self) -> None:
         check_fields(self.mask, {name: getattr(self, name) for name in _FIELDS})
@@ -87,8 +87,8 @@ class Experience:
         """Lists the fields that are set, by type and shape."""
         fields = {name: value for name in SHAPES if (value := getattr(self, name)) is not None}
         rest = {"support": self.support, "horizon": self.horizon, "sampled_by": self.sampled_by}
-        shown = [f"{k}={v!r}" for k, v in rest.items() if v is not None and v != PLAIN]
-        return f"Experience({', '.join([*listed(fields), *listed(self.extras, 'extras.'), *shown])})"
+        settings = [f"{k}={v!r}" for k, v in rest.items() if v is not None and v != PLAIN]
+        return f"Experience({', '.join([*listed(fields), *listed(self.extras, 'extras.'), *settings])})"
 
     @property
     def device(self) -> torch.device:
@@ -120,8 +120,8 @@ class Experience:
         out of ratios, of metrics of the behaviour policy, and of every statistic that credits rollouts; their own
         advantage is 1 on each decision.
         """
-        shown = self.extras.get("is_demonstration")
-        return torch.zeros(len(self), dtype=torch.bool, device=self.device) if shown is None else shown
+        mask = self.extras.get("is_demonstration")
+        return torch.zeros(len(self), dtype=torch.bool, device=self.device) if mask is None else mask
 
     def local_rows(self, values: Tensor) -> Tensor:
         """Selects this micro-batch's rows of `values`, which has one entry for each row of `full_batch`: [B of the

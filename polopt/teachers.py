@@ -34,13 +34,13 @@ def check_wording(part: Any, *names: str) -> None:
     places = dict.fromkeys(names, "")
     try:
         part.wording.format(**places)
-        whole = all(f"{{{name}}}" in part.wording for name in names)
+        complete = all(f"{{{name}}}" in part.wording for name in names)
     except (KeyError, IndexError, ValueError):
-        whole = False
-    if not whole:
-        wanted = " and ".join(f"{{{name}}}" for name in names)
+        complete = False
+    if not complete:
+        required = " and ".join(f"{{{name}}}" for name in names)
         raise ValueError(
-            f"teachers.{type(part).__name__}: wording must have {wanted} and no other place, found {part.wording!r}"
+            f"teachers.{type(part).__name__}: wording must have {required} and no other place, found {part.wording!r}"
         )
 
 
@@ -82,8 +82,8 @@ class Sibling(Hint):
                 right.setdefault(group, []).append(row)
         hints: list[str | None] = []
         for row, group in enumerate(groups):
-            asks = self.rows == "all" or not solved[row]
-            other = next((i for i in right.get(group, []) if i != row), None) if asks else None
+            needs_hint = self.rows == "all" or not solved[row]
+            other = next((i for i in right.get(group, []) if i != row), None) if needs_hint else None
             hints.append(None if other is None else self.wording.format(answer=answers[other]))
         return hints
 
@@ -102,8 +102,8 @@ class Feedback(Hint):
         check_wording(self, "feedback")
 
     def forward(self, experience: Experience) -> list[str | None]:
-        said = experience.extras["feedback"]
-        return [None if text is None else self.wording.format(feedback=text) for text in said]
+        feedback = experience.extras["feedback"]
+        return [None if text is None else self.wording.format(feedback=text) for text in feedback]
 
 
 class First(Hint):
@@ -117,7 +117,7 @@ class First(Hint):
 
     def forward(self, experience: Experience) -> list[str | None]:
         every = [hint(experience) for hint in self.hints]
-        return [next((told for told in row if told is not None), None) for row in zip(*every, strict=True)]
+        return [next((text for text in row if text is not None), None) for row in zip(*every, strict=True)]
 
 
 class SelfTeacher(Part):
@@ -178,27 +178,27 @@ def without_teacher(experience: Experience, names: frozenset[str], like: Tensor)
 
 
 def filled(
-    experience: Experience, names: frozenset[str], rows: Tensor, told: Experience, said: Evaluation
+    experience: Experience, names: frozenset[str], rows: Tensor, hinted: Experience, evaluation: Evaluation
 ) -> Experience:
-    """Returns the batch with a teacher's outputs on its `rows` [R], whose decisions are those of `told`, in order.
+    """Returns the batch with a teacher's outputs on its `rows` [R], whose decisions are those of `hinted`, in order.
 
-    told: the rows with the teacher's prompts.
-    said: logp; and entropy, extras["candidates"] (or `told`'s own) and extras["candidate_logp"] if in `names`.
+    hinted: the rows with the teacher's prompts.
+    evaluation: logp; and entropy, extras["candidates"] (or `hinted`'s own) and extras["candidate_logp"] if in `names`.
     """
     mask = experience.mask[rows]
-    found = without_teacher(experience, frozenset({"extras.has_teacher_signal"} & names), said.logp)
+    found = without_teacher(experience, frozenset({"extras.has_teacher_signal"} & names), evaluation.logp)
     if "has_teacher_signal" in found:
         found["has_teacher_signal"][rows] = True
     given: dict[str, Any] = {
-        "teacher_logp": said.logp,
-        "teacher_entropy": said.entropy,
-        "candidates": said.extras.get("candidates", told.extras.get("candidates")),
-        "teacher_candidate_logp": said.extras.get("candidate_logp"),
+        "teacher_logp": evaluation.logp,
+        "teacher_entropy": evaluation.entropy,
+        "candidates": evaluation.extras.get("candidates", hinted.extras.get("candidates")),
+        "teacher_candidate_logp": evaluation.extras.get("candidate_logp"),
     }
     for name, values in given.items():
         if f"extras.{name}" in names:
             blank = -1 if name == "candidates" else 0
-            whole = values.new_full((len(experience), *mask.shape[1:], *values.shape[2:]), blank)
-            whole[rows] = moved(values, told.mask, mask, blank)
-            found[name] = whole
+            full = values.new_full((len(experience), *mask.shape[1:], *values.shape[2:]), blank)
+            full[rows] = moved(values, hinted.mask, mask, blank)
+            found[name] = full
     return experience.replace(extras=found)

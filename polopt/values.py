@@ -18,7 +18,7 @@ from polopt.support import Support
 LOGPS = ("rollout_logp", "old_logp", "ref_logp", "prev_logp")
 # Checked at all decisions; `reward` too, where each decision has one.
 DECISIONS = (*LOGPS, "value", "entropy", "advantage", "value_target")
-# Of these decisions alone what somebody sampled has a meaning, and demonstrations have none.
+# These fields have a meaning for sampled decisions only; demonstrations have none.
 SAMPLED = ("rollout_logp", "entropy")
 ROWS = ("outcome", "reward")
 # Other rewards of rows, in `extras`.
@@ -70,8 +70,8 @@ def check_values(
         ExperienceError: naming the field, the rows and positions, and the fix.
     """
     places, known = _places(experience), dict[str, _Version]()
-    if experience._looked_at is not None and experience._looked_at[0] == places:
-        known = experience._looked_at[1]
+    if experience._checked is not None and experience._checked[0] == places:
+        known = experience._checked[1]
     alike: dict[tuple[object, ...], list[_Field]] = {}
     for field in _fields(experience, evaluation):
         if field.values.numel() and known.get(field.name) != _Version(field.values):
@@ -84,7 +84,7 @@ def check_values(
         # Not of the evaluation, which would keep its graph.
         own = (field for fields in alike.values() for field in fields if field.name.startswith("experience."))
         right = {field.name: _Version(field.values) for field in own}
-        object.__setattr__(experience, "_looked_at", (places, {**known, **right}))
+        object.__setattr__(experience, "_checked", (places, {**known, **right}))
         return
     field = next(field for field in _fields(experience, evaluation) if field.wrong.any())
     numbers = torch.arange(len(experience), device=experience.device) if rows is None else rows

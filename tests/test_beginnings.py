@@ -97,7 +97,7 @@ def test_a_hidden_hint_is_the_behaviour_of_who_read_it() -> None:
             batch.rollout_logp, torch.where(batch.mask, reader.evaluate(batch).logp, batch.rollout_logp)
         )
         torch.testing.assert_close(batch.old_logp, policy.evaluate(batch).logp)
-    with pytest.raises(ValueError, match="nobody samples with the hint 'book'"):
+    with pytest.raises(ValueError, match="no policy is given for the hint 'book'"):
         source.rollout(RolloutRequest(torch.tensor([2]), 1, po.Support(), starts=[Start(hint="book", hidden=True)]))
 
 
@@ -180,5 +180,5 @@ def test_a_table_is_part_of_the_state() -> None:
     assert other.column("right").tolist() == [1, 1, 1, 7, 1]
     assert other.column("wrong").tolist() == [2] * 5
     assert other.sized(5) is other
-    with pytest.raises(ValueError, match="record of 5 tasks does not belong to a world of 6"):
+    with pytest.raises(ValueError, match="record of 5 tasks does not belong to an environment of 6"):
         other.sized(6)

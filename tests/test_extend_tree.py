@@ -21,8 +21,8 @@ def test_branches_are_worth_what_their_state_is() -> None:
     source = source_of(tree)
     values = tree.state_values(source.policy)
     rows, columns = tree.leaves().mask.nonzero(as_tuple=True)
-    n, deck = 4000, source.deck()[0]
-    found = source.extend(deck[rows], n, at=columns)
+    n, leaf_table = 4000, source.leaf_table()[0]
+    found = source.extend(leaf_table[rows], n, at=columns)
     worth = found.outcome.view(-1, n)
     error = worth.std(1) / n**0.5 + 1e-9
     z = (worth.mean(1) - values[rows, columns]) / error

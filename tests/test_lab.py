@@ -38,7 +38,7 @@ def stop_tree(prompts: int = 2) -> TokenTree:
 
 def brute_force(policy: TabularPolicy, support: Support = Support()) -> dict[tuple[int, tuple[int, ...]], float]:  # noqa: B008
     """Walk the tree node by node in numpy: probability of every answer to every prompt."""
-    tree, odds = policy.tree, {}
+    tree, probs = policy.tree, {}
     tokens, nodes = tree.leaves().extras["tokens"], tree.nodes
     for row, (prompt, answer) in enumerate(itertools.product(range(tree.prompts), tree.answers)):
         p = 1.0
@@ -49,8 +49,8 @@ def brute_force(policy: TabularPolicy, support: Support = Support()) -> dict[tup
             if support.top_k:
                 z = np.where(z >= np.sort(z)[-support.top_k], z, -np.inf)
             p *= np.exp(z[token]) / np.exp(z).sum()
-        odds[prompt, answer] = p
-    return odds
+        probs[prompt, answer] = p
+    return probs
 
 
 def test_answers_of_a_full_tree_are_all_sequences_up_to_the_stop() -> None:
@@ -65,11 +65,11 @@ def test_answers_of_a_full_tree_are_all_sequences_up_to_the_stop() -> None:
 def test_probabilities_values_and_entropy_agree_with_a_walk(support: Support) -> None:
     tree = stop_tree()
     policy = TabularPolicy(tree, spread=1.0, seed=3)
-    odds = brute_force(policy, support)
-    assert sum(odds.values()) == pytest.approx(2, abs=1e-12)
-    worth = {(p, a): float((sum(a) + p) % 3 == 0) + 0.1 * len(a) for p, a in odds}
-    assert tree.value(policy, support).item() == pytest.approx(sum(odds[k] * worth[k] for k in odds) / 2, abs=1e-12)
-    entropy = -sum(p * math.log(p) for p in odds.values() if p > 0) / 2
+    probs = brute_force(policy, support)
+    assert sum(probs.values()) == pytest.approx(2, abs=1e-12)
+    worth = {(p, a): float((sum(a) + p) % 3 == 0) + 0.1 * len(a) for p, a in probs}
+    assert tree.value(policy, support).item() == pytest.approx(sum(probs[k] * worth[k] for k in probs) / 2, abs=1e-12)
+    entropy = -sum(p * math.log(p) for p in probs.values() if p > 0) / 2
     assert tree.entropy(policy, support).item() == pytest.approx(entropy, abs=1e-12)
 
 
@@ -103,10 +103,10 @@ def test_exact_gradient_agrees_with_finite_differences(make: Any) -> None:
 def test_state_values_are_the_expected_rest() -> None:
     tree = TokenTree.full(2, 3, lambda p, a: [0.5 * t + p for t in a], prompts=2)
     policy = TabularPolicy(tree, spread=1.0, seed=3)
-    values, odds = tree.state_values(policy), brute_force(policy)
+    values, probs = tree.state_values(policy), brute_force(policy)
     for row, (prompt, answer) in enumerate(itertools.product(range(2), tree.answers)):
         for t in range(3):
-            same = {a: odds[prompt, a] for p, a in odds if p == prompt and a[:t] == answer[:t]}
+            same = {a: probs[prompt, a] for p, a in probs if p == prompt and a[:t] == answer[:t]}
             rest = {a: sum(0.5 * u + prompt for u in a[t:]) for a in same}
             expected = sum(same[a] * rest[a] for a in same) / sum(same.values())
             assert values[row, tree.start + t].item() == pytest.approx(expected, abs=1e-12)
@@ -213,7 +213,7 @@ def test_a_transformer_fits_the_same_interface(method: str) -> None:
     batch = sentence.compute_advantages(sentence.sampling(TreeSource(tree, policy, rows=8, seed=2)))
     probe = LeafGradient(sentence, tree, policy, Support())
     direct = flat_gradient(sentence.objective(batch, policy.evaluate(batch)).loss, policy)
-    assert torch.allclose(probe.pull_back(probe(batch)[None])[0], direct, atol=1e-12)
+    assert torch.allclose(probe.vjp(probe(batch)[None])[0], direct, atol=1e-12)
 
 
 @pytest.mark.usefixtures("shapes_unchecked")
@@ -260,10 +260,10 @@ def test_temperatures_that_follow_the_entropy(make: Any) -> None:
     tree = stop_tree()
     policy, rule = make(tree), ByEntropy(strength=0.5, lowest=-0.5, pivot=-0.1, highest=0.09)
     support = Support(temperature=0.8, by_entropy=rule)
-    deck, odds = TreeSource(tree, policy, rows=1, needs=frozenset({"entropy"})).deck(support)
+    leaf_table, probs = TreeSource(tree, policy, rows=1, needs=frozenset({"entropy"})).leaf_table(support)
     logits = policy.evaluate(tree.leaves(), frozenset({"logits"})).logits.detach()
     seen = set()
-    for row, length in enumerate(deck.lengths.tolist()):
+    for row, length in enumerate(leaf_table.lengths.tolist()):
         total = 0.0
         for t in range(tree.start, tree.start + length):
             law = torch.softmax(logits[row, t] / 0.8, 0)
@@ -271,14 +271,16 @@ def test_temperatures_that_follow_the_entropy(make: Any) -> None:
             h = (z + 0.1) / (0.19 if z > -0.1 else 0.4)
             heat = 0.8 * (1 + 0.5 * max(-1, min(1, h)))
             law = torch.softmax(logits[row, t] / heat, 0).tolist()
-            assert deck.extras["temperature"][row, t].item() == pytest.approx(heat, abs=1e-12)
-            assert deck.entropy[row, t].item() == pytest.approx(-sum(p * math.log(p) for p in law if p > 0), abs=1e-9)
-            total += math.log(law[deck.extras["tokens"][row, t]])
+            assert leaf_table.extras["temperature"][row, t].item() == pytest.approx(heat, abs=1e-12)
+            assert leaf_table.entropy[row, t].item() == pytest.approx(
+                -sum(p * math.log(p) for p in law if p > 0), abs=1e-9
+            )
+            total += math.log(law[leaf_table.extras["tokens"][row, t]])
             seen.add(round(heat, 3))
-        assert odds.flatten()[row].item() == pytest.approx(math.exp(total), rel=1e-9)
+        assert probs.flatten()[row].item() == pytest.approx(math.exp(total), rel=1e-9)
     assert len(seen) > 4
-    assert odds.sum(1).tolist() == pytest.approx([1.0, 1.0])
-    batch = deck[torch.arange(len(deck)).flip(0)]
+    assert probs.sum(1).tolist() == pytest.approx([1.0, 1.0])
+    batch = leaf_table[torch.arange(len(leaf_table)).flip(0)]
     said = policy.evaluate(batch, frozenset({"value", "entropy"}))
     torch.testing.assert_close(said.logp[batch.mask], batch.rollout_logp[batch.mask], rtol=0, atol=1e-12)
     (slope,) = torch.autograd.grad(said.logp[batch.mask].sum(), list(policy.parameters())[:1])
@@ -348,7 +350,7 @@ def test_what_is_said_besides_has_its_gradient_too(slug: str) -> None:
     source = TreeSource(tree, old, rows=32, seed=1, needs=algorithm.active_fields("reads"))
     batch = algorithm.compute_advantages(algorithm.sampling(source))
     probe = LeafGradient(algorithm, tree, policy, po.Support())
-    found = probe.pull_back(probe(batch)[None])[0]
+    found = probe.vjp(probe(batch)[None])[0]
     said = policy.evaluate(batch, algorithm.objective.active_fields("policy_outputs"))
     expected = flat_gradient(algorithm.objective(batch, said).loss, policy)
     assert expected.abs().max() > 1e-4

@@ -186,7 +186,7 @@ def test_what_cannot_be_is_refused() -> None:
         Replay(batches=0)
     with pytest.raises(ValueError, match="low >= 0"):
         CentredClip(low=-0.1)
-    with pytest.raises(ValueError, match=r"follow must be in \[0, 1\], found 2"):
+    with pytest.raises(ValueError, match=r"reference_tau must be in \[0, 1\], found 2"):
         po.Algorithm(reference_tau=2)
 
 

@@ -8,7 +8,7 @@ from polopt.features.masks import AnswerMatches, TaskKindIs
 from polopt.method import Finding, claim
 from polopt.methods.adacot import MaskThinkDecision, adacot
 
-# On the lab's questions: no critic; the first token, 0 or 1, tells whether an answer was thought about.
+# On the lab's questions: no critic; the first token, 0 or 1, marks whether an answer was thought about.
 BARE = {"credit": RelativeAdvantage(baseline=GroupMean(), scale=None), "objective.regularise": [], "sampling.group": 8}
 THOUGHT, NEED = AnswerMatches(pattern="^1"), TaskKindIs(kinds=("hard",))
 
@@ -16,10 +16,10 @@ THOUGHT, NEED = AnswerMatches(pattern="^1"), TaskKindIs(kinds=("hard",))
 def _front(weight: float, needed: float) -> tuple[float, float]:
     """Share of questions that are thought about, and how much accuracy is missing to the best with that share."""
     tree, u = questions(needed=needed)
-    sentence = adacot(miss=weight, over=weight, thought=THOUGHT, need=NEED).but(
+    algorithm = adacot(miss=weight, over=weight, thought=THOUGHT, need=NEED).but(
         BARE, **{"reward.terms.1.malformed": None}
     )
-    policy = taught(sentence, tree, ThinkingPolicy(tree, u, free=True), steps=150, rate=80.0)
+    policy = taught(algorithm, tree, ThinkingPolicy(tree, u, free=True), steps=150, rate=80.0)
     share = policy.log_odds(u).sigmoid().mean().item()
     return share, frontier(u, share) - tree.value(policy).item()  # type: ignore[arg-type]
 
@@ -55,8 +55,8 @@ def masking() -> Finding:
     for name, select in (("masked", [MaskThinkDecision()]), ("not masked", [])):
         policy = ThinkingPolicy(tree, u)
         before = policy.log_odds(easy).sigmoid().mean().item()
-        sentence = adacot(stage=2).but(BARE, select=select)
-        taught(sentence, tree, policy, steps=250, rate=10.0)
+        algorithm = adacot(stage=2).but(BARE, select=select)
+        taught(algorithm, tree, policy, steps=250, rate=10.0)
         found[name] = policy.log_odds(easy).sigmoid().mean().item()
         ends[name] = policy.end[1].sigmoid().item()
     return Finding(

@@ -26,8 +26,8 @@ def exact_gradient() -> Finding:
         "Neumann": Neumann(rate=1.0, terms=800),
         "one step": Neumann(rate=1.0, terms=1),
     }
-    slope = problem.slope(end)
-    found = {n: implicit_gradient(problem.update, slope, end, phi, solver) for n, solver in ways.items()}
+    gradient = problem.gradient(end)
+    found = {n: implicit_gradient(problem.update, gradient, end, phi, solver) for n, solver in ways.items()}
     off = dict.fromkeys(ways, 0.0)
     for _ in range(2):
         way = torch.randn(phi.shape, generator=g, dtype=torch.double)
@@ -92,13 +92,13 @@ def hurries() -> Finding:
 )
 def sampled() -> Finding:
     problem = wrong_goal()
-    sentence = barfi(features=problem.primary.numel(), entropy=problem.entropy)
+    algorithm = barfi(features=problem.primary.numel(), entropy=problem.entropy)
     earned: dict[str, list[float]] = {"BARFI": [], "naive sum": []}
     for seed in range(4):
-        world = SampledBilevel(problem, sentence.but(), rows=20, outer=400, seed=seed)
+        world = SampledBilevel(problem, algorithm.but(), rows=20, outer=400, seed=seed)
         theta, _ = align(world, Neumann(rate=0.2, terms=10, damping=0.1), rounds=20, inner=25)
         earned["BARFI"].append(problem.value(theta).item() / problem.best())
-        plain = SampledBilevel(problem, sentence.but(), rows=20, outer=0, seed=seed)
+        plain = SampledBilevel(problem, algorithm.but(), rows=20, outer=0, seed=seed)
         end = plain.settle(torch.zeros_like(theta), problem.naive(), world.episodes // 20, 0.5)
         earned["naive sum"].append(problem.value(end).item() / problem.best())
     reached = sum(v >= 0.9 for v in earned["BARFI"])

@@ -43,16 +43,16 @@ def gradient_variance() -> Finding:
         for a, b in ((2.0, 5.0), (6.0, 2.0)):
             rates, half = _rates(a, b, 32)[:, None].clamp(1e-3, 1 - 1e-3), arms // 2
             tree = TokenTree.bandit([[1.0] * half + [0.0] * half] * 32)
-            odds = torch.cat([rates.expand(-1, half), 1 - rates.expand(-1, half)], 1) / half
-            policy = TabularPolicy(tree).set_probabilities(odds)
-            ours, theirs = (
+            probs = torch.cat([rates.expand(-1, half), 1 - rates.expand(-1, half)], 1) / half
+            policy = TabularPolicy(tree).set_probabilities(probs)
+            ours, base = (
                 bias_variance(bnpo().but(**{"credit.scale.shape": s}), tree, policy, batches=60, rows=32, seed=1)
                 for s in (None, (1.5, 1.5))
             )
             name = f"{half} right arms of {arms}, Beta({a:g}, {b:g})"
-            ratio[f"variance, {name}"] = ours.variance / theirs.variance
-            signal = (theirs.mean.norm() / ours.mean.norm()).item() ** 2
-            ratio[f"variance per squared signal, {name}"] = ours.variance / theirs.variance * signal
+            ratio[f"variance, {name}"] = ours.variance / base.variance
+            signal = (base.mean.norm() / ours.mean.norm()).item() ** 2
+            ratio[f"variance per squared signal, {name}"] = ours.variance / base.variance * signal
     return Finding(
         measured=ratio,
         criterion="every ratio < 1",

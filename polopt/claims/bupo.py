@@ -13,13 +13,13 @@ from polopt.methods.bupo import bupo
 def stays_below() -> Finding:
     tree, policy = modular_sums(seed=0)
     largest: dict[str, float] = {}
-    for name, sentence in {"layer 2": bupo(layer=2), "GRPO": bupo(batches=0)}.items():
-        batch = sentence.compute_advantages(
-            sentence.sampling(TreeSource(tree, policy, rows=200, needs=sentence.active_fields("reads")))
+    for name, algorithm in {"layer 2": bupo(layer=2), "GRPO": bupo(batches=0)}.items():
+        batch = algorithm.compute_advantages(
+            algorithm.sampling(TreeSource(tree, policy, rows=200, needs=algorithm.active_fields("reads")))
         )
         policy.zero_grad()
-        said = policy.evaluate(batch, sentence.objective.active_fields("policy_outputs"))
-        sentence.objective(batch, said).loss.backward()
+        evaluation = policy.evaluate(batch, algorithm.objective.active_fields("policy_outputs"))
+        algorithm.objective(batch, evaluation).loss.backward()
         for where, layers in {"below": policy.layers[:2], "above": policy.layers[2:]}.items():
             grads = [p.grad.abs().max().item() for p in layers.parameters() if p.grad is not None]
             largest[f"{name}, {where}"] = max(grads, default=0.0)
@@ -35,11 +35,11 @@ def are_policies() -> Finding:
     tree, policy = modular_sums(seed=0)
     leaves = tree.leaves()
     names = [Layer(number, normed=True).name("logp") for number in range(1, 5)]
-    said = policy.evaluate(leaves, frozenset(f"extras.{name}" for name in names))
-    decided = {name: torch.where(leaves.mask, said.extras[name], 0).sum(1) for name in names}
+    evaluation = policy.evaluate(leaves, frozenset(f"extras.{name}" for name in names))
+    decided = {name: torch.where(leaves.mask, evaluation.extras[name], 0).sum(1) for name in names}
     mass = max((logp.exp().view(tree.prompts, -1).sum(1) - 1).abs().max().item() for logp in decided.values())
-    last = (said.extras[names[-1]] - said.logp)[leaves.mask].abs().max().item()
-    other = (said.extras[names[0]] - said.logp)[leaves.mask].abs().max().item()
+    last = (evaluation.extras[names[-1]] - evaluation.logp)[leaves.mask].abs().max().item()
+    other = (evaluation.extras[names[0]] - evaluation.logp)[leaves.mask].abs().max().item()
     return Finding(
         measured={"mass off 1": mass, "last layer's distance": last, "first layer's": other},
         criterion="mass off 1 and last < 1e-12; first > 0.01",

@@ -17,9 +17,9 @@ def faster() -> Finding:
     measured = {f"CFR+ after {t}, chips": x for t, x in zip(iterations, ours, strict=True)}
     least = float("inf")
     for name, solver in (("CFR", cfr()), ("alternating CFR", cfr(alternating=True))):
-        theirs = exploitabilities(solver, game, iterations)
-        measured |= {f"{name} after {t}, chips": x for t, x in zip(iterations, theirs, strict=True)}
-        least = min(least, *(b / a for a, b in zip(ours, theirs, strict=True)))
+        base = exploitabilities(solver, game, iterations)
+        measured |= {f"{name} after {t}, chips": x for t, x in zip(iterations, base, strict=True)}
+        least = min(least, *(b / a for a, b in zip(ours, base, strict=True)))
     return Finding(
         measured={**measured, "least factor": least},
         criterion="on Leduc poker CFR's exploitability is more than 3 times as large after 100 and 500 iterations",

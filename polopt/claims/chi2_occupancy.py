@@ -20,8 +20,8 @@ from polopt.rewards import Discriminator
 def guarantee() -> Finding:
     problem = correlated_proxies(300, seed=1)
     g = torch.Generator().manual_seed(1)
-    far = 3 * torch.rand(300, 1, 1, generator=g).double()
-    policy = (problem.base.log() + far * torch.randn(problem.base.shape, generator=g)).softmax(-1)
+    spread = 3 * torch.rand(300, 1, 1, generator=g).double()
+    policy = (problem.base.log() + spread * torch.randn(problem.base.shape, generator=g)).softmax(-1)
     mu = problem.mdp.occupancy(policy)
     proxy, true = ((mu * x).sum((-1, -2)) for x in (problem.proxy, problem.true))
     chi2 = chi_square(mu, problem.occupancy)
@@ -92,9 +92,9 @@ def discriminates() -> Finding:
     for _ in range(4):
         judge(batch)
     everything = batch.extras | {"features": one[None]}
-    said = judge.eval()(Experience(mask=torch.ones(1, 8, dtype=torch.bool), extras=everything))[0]
+    estimate = judge.eval()(Experience(mask=torch.ones(1, 8, dtype=torch.bool), extras=everything))[0]
     truth = (mu / problem.occupancy).log().flatten()
-    off, untrained = (said - truth).abs().max().item(), truth.abs().max().item()
+    off, untrained = (estimate - truth).abs().max().item(), truth.abs().max().item()
     return Finding(
         measured={"largest error": off, "untrained": untrained},
         criterion="largest error < 0.05 after 4 batches of 8,000 visits of each in exact proportion; more untrained",
@@ -103,15 +103,15 @@ def discriminates() -> Finding:
     )
 
 
-def trained(sentence: Algorithm, seed: int, r: float) -> ProxyHacking:
+def trained(algorithm: Algorithm, seed: int, r: float) -> ProxyHacking:
     """What 60 batches on a proxy do to a policy over 20 answers, of which one is rare, bad, and loved by the proxy."""
     base, true, proxy = loved_and_rare(seed, r)
     tree = TokenTree.bandit(proxy.tolist())
     policy, reference = (TabularPolicy(tree, critic=True).set_probabilities(base) for _ in range(2))
-    train(sentence.but(), tree, policy, steps=60, rate=4.0, rows=256, seed=seed, reference=reference)
-    odds = tree.log_probabilities(policy).detach().exp()[0]
+    train(algorithm.but(), tree, policy, steps=60, rate=4.0, rows=256, seed=seed, reference=reference)
+    probs = tree.log_probabilities(policy).detach().exp()[0]
     g = torch.Generator().manual_seed(seed)
-    own, other = (torch.multinomial(p, 4000, replacement=True, generator=g) for p in (odds, base))
+    own, other = (torch.multinomial(p, 4000, replacement=True, generator=g) for p in (probs, base))
     return proxy_hacking(proxy[own], true[own], proxy[other], true[other])
 
 

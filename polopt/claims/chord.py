@@ -11,7 +11,7 @@ from polopt.methods.sft import sft
 def course(*stages: tuple[Algorithm, float], steps: int = 100, rate: float = 80.0) -> tuple[list[float], float]:
     """Expected reward along training on an expert with another style, and the entropy in the end. Each algorithm gets
     an equal share of the steps, at its multiple of the rate."""
-    tree, policy, shown = another_style()
+    tree, policy, demonstrations = another_style()
     seen = [tree.value(policy).item()]
     for algorithm, times in stages:
         seen += train(
@@ -21,7 +21,7 @@ def course(*stages: tuple[Algorithm, float], steps: int = 100, rate: float = 80.
             steps=steps // len(stages),
             rate=times * rate,
             rows=tree.prompts,
-            demonstrations=shown,
+            demonstrations=demonstrations,
             watch=lambda: tree.value(policy).item(),
         )
     return seen, tree.entropy(policy).item()

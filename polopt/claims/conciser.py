@@ -25,14 +25,19 @@ def walk_then_run() -> Finding:
     one_wrong = algorithm.with_advantages(batch.replace(outcome=torch.tensor([1.0, 0.0, 1.0], dtype=torch.double)))
     off = (right.reward - torch.tensor([1.9, 1.8, 1.7], dtype=torch.double)).abs().max().item()
     spread = torch.tensor([1.5**0.5, 0.0, -(1.5**0.5)], dtype=torch.double)
-    apart = (right.advantage[:, 0] - spread).abs().max().item()
+    advantage_error = (right.advantage[:, 0] - spread).abs().max().item()
     length = (one_wrong.reward - one_wrong.outcome).abs().max().item()
     plain = algorithm.but(reward=OutcomeReward()).with_advantages(batch).advantage.abs().max().item()
     return Finding(
-        measured={"rewards off": off, "advantages off": apart, "length with one wrong": length, "GRPO": plain},
+        measured={
+            "rewards off": off,
+            "advantages off": advantage_error,
+            "length with one wrong": length,
+            "GRPO": plain,
+        },
         criterion="lengths 10, 20, 30 of 100: rewards 1.9, 1.8, 1.7 and advantages 1.2247, 0, -1.2247 to 1e-12; with "
         "one wrong, exactly the outcome; GRPO exactly 0",
-        holds=max(off, apart) < 1e-12 and length == 0 and plain == 0,
+        holds=max(off, advantage_error) < 1e-12 and length == 0 and plain == 0,
     )
 
 
@@ -45,8 +50,8 @@ ALWAYS = {"reward.terms.1": LinearLength(weight=0.2, rows="all")}
     cost="slow",
 )
 def no_collapse() -> Finding:
-    sentence = conciser(group=8, entropy=0.0)
-    ours, plain, always = (thrift(sentence.but(c)) for c in ({}, {"reward": OutcomeReward()}, ALWAYS))
+    algorithm = conciser(group=8, entropy=0.0)
+    ours, plain, always = (thrift(algorithm.but(c)) for c in ({}, {"reward": OutcomeReward()}, ALWAYS))
     return Finding(
         measured={
             "hard questions right": ours.hard,

@@ -21,20 +21,20 @@ def unanimous() -> Finding:
     policy = TabularPolicy(tree)
     leaves = tree.leaves()[torch.tensor([0, 2, 5, 7]).repeat_interleave(6)]
     batch = leaves.replace(rollout_logp=policy.evaluate(leaves).logp.detach())
-    slope = {}
-    for name, sentence in (("copo", copo()), ("grpo", grpo(kl=0))):
-        judged = sentence.compute_advantages(batch)
-        slope[name] = -flat_gradient(sentence.objective(judged, policy.evaluate(judged)).loss, policy).view(4, 2)
-    taken = slope["copo"][torch.arange(4), torch.tensor([0, 0, 1, 1])]
+    gradient = {}
+    for name, algorithm in (("copo", copo()), ("grpo", grpo(kl=0))):
+        scored = algorithm.compute_advantages(batch)
+        gradient[name] = -flat_gradient(algorithm.objective(scored, policy.evaluate(scored)).loss, policy).view(4, 2)
+    taken = gradient["copo"][torch.arange(4), torch.tensor([0, 0, 1, 1])]
     return Finding(
         measured={
-            "gradient norm": slope["copo"].norm().item(),
-            "GRPO's": slope["grpo"].norm().item(),
+            "gradient norm": gradient["copo"].norm().item(),
+            "GRPO's": gradient["grpo"].norm().item(),
             "least push up on a right answer": taken[:2].min().item(),
             "least push down on a wrong one": -taken[2:].max().item(),
         },
         criterion="both pushes > 0; GRPO's gradient norm 0",
-        holds=bool(slope["grpo"].norm() == 0 and taken[:2].min() > 0 and taken[2:].max() < 0),
+        holds=bool(gradient["grpo"].norm() == 0 and taken[:2].min() > 0 and taken[2:].max() < 0),
     )
 
 
@@ -49,8 +49,8 @@ def two_clips() -> Finding:
         batch = Experience(
             mask=ones.bool(), rollout_logp=-4 * ones, advantage=advantages.sum(-1), extras={"advantages": advantages}
         )
-        pulls = [torch.autograd.grad(o(batch, Evaluation(logp=logp)).loss, logp)[0] for o in (objective, blended)]
-        off[name] = (pulls[0] - pulls[1]).abs().max().item()
+        gradients = [torch.autograd.grad(o(batch, Evaluation(logp=logp)).loss, logp)[0] for o in (objective, blended)]
+        off[name] = (gradients[0] - gradients[1]).abs().max().item()
     return Finding(
         measured={f"largest difference of the gradient, {name}": value for name, value in off.items()},
         criterion="< 1e-12 for the same sign, > 0.01 for opposite signs",
@@ -84,11 +84,11 @@ def shared_parameters() -> Finding:
 def independent_prompts() -> Finding:
     total = {}
     sentences = {"GRPO": grpo(group=4, kl=0), "centre 1": copo(group=4, centre=1.0), "2.2": copo(group=4, centre=2.2)}
-    for name, sentence in sentences.items():
+    for name, algorithm in sentences.items():
         total[name] = 0
         for seed in range(3):
             tree = TokenTree.bandit([[1.0] + [0.0] * 32] * 32)
-            total[name] += steps_to(0.5, sentence, tree, TabularPolicy(tree), rate=32.0, most=120, seed=seed)
+            total[name] += steps_to(0.5, algorithm, tree, TabularPolicy(tree), rate=32.0, most=120, seed=seed)
     half, above = total["centre 1"] / total["GRPO"], total["2.2"] / total["GRPO"]
     return Finding(
         measured={"steps over GRPO's, centre half of log2 4": half, "centre 2.2, above log2 4": above},
@@ -97,10 +97,10 @@ def independent_prompts() -> Finding:
     )
 
 
-def _steps(sentence: Algorithm) -> int:
+def _steps(algorithm: Algorithm) -> int:
     """Steps to success 0.5, sum of 5 seeds."""
     total = 0
     for seed in range(5):
         tree, policy = stuck(seed)
-        total += steps_to(0.5, sentence, tree, policy, rate=5.0, most=200, seed=seed)
+        total += steps_to(0.5, algorithm, tree, policy, rate=5.0, most=200, seed=seed)
     return total

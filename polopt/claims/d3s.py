@@ -34,9 +34,9 @@ PLAIN = BASE.but(select=[])
 FROZEN = BASE.but(select=[HighestVariance(share=0.25), TopDecisions(share=0.2)])
 
 
-def run(sentence: Algorithm, rate: float, seed: int) -> list[tuple[int, float]]:
+def run(algorithm: Algorithm, rate: float, seed: int) -> list[tuple[int, float]]:
     """(decisions learned from, value) after each of 60 batches."""
-    return learn(sentence, *two_keys(seed), prompts=8, batches=60, rate=rate, seed=seed)
+    return learn(algorithm, *two_keys(seed), prompts=8, batches=60, rate=rate, seed=seed)
 
 
 def until(history: list[tuple[int, float]], goal: float) -> tuple[int, int]:
@@ -47,7 +47,7 @@ def until(history: list[tuple[int, float]], goal: float) -> tuple[int, int]:
 
 def longer_by(seed: int) -> float:
     """How much longer the first step is than GRPO's."""
-    ours, base = (step_norm(sentence, *two_keys(seed), seed) for sentence in (BASE, PLAIN))
+    ours, base = (step_norm(algorithm, *two_keys(seed), seed) for algorithm in (BASE, PLAIN))
     return ours / base
 
 

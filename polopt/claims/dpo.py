@@ -18,13 +18,13 @@ def optimum() -> Finding:
     beta, worth = 0.5, [1, 3, 2, 1, 4, 2]
     tree, reference, batch = every_preference(worth)
     base = tree.log_probabilities(reference).detach()[0]
-    wanted = (base + torch.tensor(worth, dtype=torch.double).log() / beta).softmax(0)
+    target = (base + torch.tensor(worth, dtype=torch.double).log() / beta).softmax(0)
     found = {}
     for name, algorithm, rows in (("DPO", dpo(beta=beta), batch), ("imitation", sft(), batch[batch.outcome > 0])):
         policy = TabularPolicy(tree, spread=1.0, seed=3)
         descend(algorithm, algorithm.compute_advantages(algorithm.sampling.mark(rows)), policy, steps=500)
-        found[name] = distance(tree, policy, wanted)
-    before = distance(tree, reference, wanted)
+        found[name] = distance(tree, policy, target)
+    before = distance(tree, reference, target)
     return Finding(
         measured={**found, "reference": before},
         criterion="total variation of DPO < 1e-3, of imitation and of the reference > 0.1",

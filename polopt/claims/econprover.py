@@ -17,12 +17,12 @@ def voices() -> Finding:
     ours, base, hot = [], [], []
     texts = [TaggedPrompts().text(i) for i in range(8)]
     for seed in range(2):
-        odds, solves = ways(econprover(kl=0.0), texts, batches=60, seed=seed)
-        ours.append(solved_by(odds[1:], solves))
+        probs, solves = ways(econprover(kl=0.0), texts, batches=60, seed=seed)
+        ours.append(solved_by(probs[1:], solves))
         single, _ = ways(ppo(group=8, kl=0.0), [], batches=60, seed=seed)
         base.append(solved_by(single[:1].expand(8, -1), solves))
         heated = [(single[:1].log() / t).softmax(1).expand(8, -1) for t in torch.logspace(-1, 2, 12).tolist()]
-        hot.append(max(solved_by(odds, solves) for odds in heated))
+        hot.append(max(solved_by(probs, solves) for probs in heated))
     measured = {
         "pass@8, eight voices": sum(ours) / 2,
         "one voice": sum(base) / 2,

@@ -58,9 +58,9 @@ def coupling() -> Finding:
     )
 
 
-def updates(sentence: Algorithm, rate: float) -> tuple[float, float]:
+def updates(algorithm: Algorithm, rate: float) -> tuple[float, float]:
     """Updates until the corridor is passed in 9 cases of 10, and the longest step; means of 20 seeds."""
-    found = [walk(sentence, rate, seed) for seed in range(20)]
+    found = [walk(algorithm, rate, seed) for seed in range(20)]
     return sum(u for u, _ in found) / 20, sum(s for _, s in found) / 20
 
 

@@ -3,7 +3,7 @@
 import torch
 
 from polopt.algorithm import Algorithm
-from polopt.claims.problems.facts import Asked, Facts, copied, drift, edited, edits
+from polopt.claims.problems.facts import Facts, SubjectPolicy, copied, drift, edited, edits
 from polopt.lab import train
 from polopt.lab.claims import push
 from polopt.method import Finding, claim
@@ -18,13 +18,13 @@ LAYERS = ("hidden", "out")
 def edit(algorithm: Algorithm, seed: int, early: bool = False) -> tuple[Facts, Facts]:
     """The network before, and after 60 batches of five epochs; or, `early`, as soon as all five edits are the likeliest
     values."""
-    before, tree, subjects, new, shown = edits(seed=seed)
+    before, tree, subjects, new, demonstrations = edits(seed=seed)
     after = copied(before)
     for batch in range(60):
         if early and edited(after, subjects, new)[0] == 1:
             break
-        policy = Asked(after, subjects, LAYERS)
-        train(algorithm, tree, policy, steps=1, rate=0.3, rows=5, epochs=5, seed=batch, demonstrations=shown)
+        policy = SubjectPolicy(after, subjects, LAYERS)
+        train(algorithm, tree, policy, steps=1, rate=0.3, rows=5, epochs=5, seed=batch, demonstrations=demonstrations)
     return before, after
 
 
@@ -47,12 +47,12 @@ def stops() -> Finding:
 def holds_back() -> Finding:
     grown = {}
     for name, algorithm in (("EtCon", etcon(stage=1)), ("SFT", sft())):
-        before, tree, subjects, new, shown = edits()
+        before, tree, subjects, new, demonstrations = edits()
         after = copied(before)
-        policy = Asked(after, subjects, LAYERS)
-        train(algorithm, tree, policy, steps=1, rate=0.03, rows=5, epochs=33, demonstrations=shown)
+        policy = SubjectPolicy(after, subjects, LAYERS)
+        train(algorithm, tree, policy, steps=1, rate=0.03, rows=5, epochs=33, demonstrations=demonstrations)
         rows = torch.arange(len(subjects))
-        grown[name] = (after.laws() - before.laws())[subjects, 0][rows, new].exp().max().item()
+        grown[name] = (after.log_probs() - before.log_probs())[subjects, 0][rows, new].exp().max().item()
     return Finding(
         measured={f"largest growth, {name}": value for name, value in grown.items()},
         criterion="EtCon's < 1.3 with clip 0.2; SFT's > 2",
@@ -105,8 +105,8 @@ def consolidates() -> Finding:
     measured = {"stage 1: edits made": made, "stage 1: free": free}
     for name, start in (("both stages", after), ("stage 2 alone", before)):
         facts = copied(start)
-        reference = Asked(copied(start), subjects)
-        train(etcon(), tree, Asked(facts, subjects), steps=60, rate=0.3, rows=5, reference=reference)
+        reference = SubjectPolicy(copied(start), subjects)
+        train(etcon(), tree, SubjectPolicy(facts, subjects), steps=60, rate=0.3, rows=5, reference=reference)
         measured[f"{name}: free"] = edited(facts, subjects, new)[1]
     return Finding(
         measured=measured,

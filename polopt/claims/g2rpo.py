@@ -22,12 +22,12 @@ def examples() -> Finding:
     }
     off, ranked = 0.0, 0.0
     for rewards, expected in printed.items():
-        returns, wanted = torch.tensor(rewards).double(), torch.tensor(expected).double()
+        returns, target = torch.tensor(rewards).double(), torch.tensor(expected).double()
         batch = Experience(mask=torch.ones(5, 1).bool(), reward=returns, group=torch.zeros(5).long())
-        off = max(off, (NormalScores()(batch)[:, 0] - wanted).abs().max().item())
+        off = max(off, (NormalScores()(batch)[:, 0] - target).abs().max().item())
         below, level = ops.places(returns, batch.group)
         middle = torch.special.ndtri((below + level / 2) / 5)
-        ranked = max(ranked, (middle - wanted).abs().max().item())
+        ranked = max(ranked, (middle - target).abs().max().item())
     return Finding(
         measured={"largest difference": off, "with averaged ranks": ranked},
         criterion="< 0.006, the rounding of two digits; averaged ranks > 0.01",
@@ -44,11 +44,11 @@ def spread() -> Finding:
     measured = {}
     for name, returns in (("overlap in [0, 1]", overlap), ("the same with one 100", outlier)):
         batch = Experience(mask=torch.ones(64, 1).bool(), reward=returns, group=torch.zeros(64).long())
-        ours, theirs = NormalScores()(batch)[1:, 0], RelativeAdvantage()(batch)[1:, 0]
+        ours, base = NormalScores()(batch)[1:, 0], RelativeAdvantage()(batch)[1:, 0]
         measured[f"std, {name}"] = NormalScores()(batch).std().item()
         measured[f"largest, {name}"] = NormalScores()(batch).abs().max().item()
         measured[f"median size of the others, {name}"] = ours.abs().median().item()
-        measured[f"largest size of the others, GRPO, {name}"] = theirs.abs().max().item()
+        measured[f"largest size of the others, GRPO, {name}"] = base.abs().max().item()
     stds = [v for k, v in measured.items() if k.startswith("std")]
     return Finding(
         measured=measured,
@@ -67,8 +67,8 @@ def spread() -> Finding:
 def windfalls() -> Finding:
     measured: dict[str, float] = {}
     worst = {}
-    for name, sentence in (("g2rpo", g2rpo(refills=0)), ("grpo", g2rpo(refills=0).but(credit=RelativeAdvantage()))):
-        kinds = [windfall_bandit(sentence, seed) for seed in range(10)]
+    for name, algorithm in (("g2rpo", g2rpo(refills=0)), ("grpo", g2rpo(refills=0).but(credit=RelativeAdvantage()))):
+        kinds = [windfall_bandit(algorithm, seed) for seed in range(10)]
         worst[name] = sum(map(min, kinds)) / 10
         measured[f"worse kind, {name}"] = worst[name]
         measured[f"plain kind, {name}"] = sum(plain for plain, _ in kinds) / 10
@@ -90,8 +90,8 @@ def shaping() -> Finding:
     for of in ("sampled", "exact"):
         # A band at 0, so that every group is above it; no reward, so that nothing else pulls.
         band = EntropyBand(of=of, low=0.0, high=0.0, coefficient=1.0)
-        sentence = g2rpo(bands=[band]).but(sampling=Rollouts(group=2))
-        norm[of] = expectation(sentence, tree, policy).mean.norm().item()
+        algorithm = g2rpo(bands=[band]).but(sampling=Rollouts(group=2))
+        norm[of] = expectation(algorithm, tree, policy).mean.norm().item()
     return Finding(
         measured={"expected gradient, -logp": norm["sampled"], "expected gradient, entropy": norm["exact"]},
         criterion="expected gradient of the published form > 1e-3 of the entropy's",

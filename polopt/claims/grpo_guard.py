@@ -56,20 +56,20 @@ def both_sides() -> Finding:
     )
 
 
-def pulls(algorithm: Algorithm) -> torch.Tensor:
+def gradient_norms(algorithm: Algorithm) -> torch.Tensor:
     """[T] norm of the gradient by each step's velocity, on policy, with advantages by lot."""
     chain = GaussianChain(512, NOISE[::-1], [0.1, 0.1, 0.2, 0.3, 0.3])
     draw = torch.Generator().manual_seed(0)
     sign = torch.randint(0, 2, (500, 1), generator=draw).double() * 2 - 1
     batch = chain.sample(500, draw).replace(advantage=sign.expand(500, 5))
-    said = chain.evaluate(batch, algorithm.objective.required_outputs)
-    return torch.autograd.grad(algorithm.objective(batch, said).loss, chain.shift)[0].norm(dim=1)
+    evaluation = chain.evaluate(batch, algorithm.objective.required_outputs)
+    return torch.autograd.grad(algorithm.objective(batch, evaluation).loss, chain.shift)[0].norm(dim=1)
 
 
 @claim("Every denoising step pulls alike, whatever its noise and its time.", baseline="the plain ratio")
 def equal_pull() -> Finding:
     plain = {"objective.ratio": TokenRatio(), "objective.weights": []}
-    ours, raw = (pulls(a) for a in (grpo_guard(), grpo_guard().but(plain)))
+    ours, raw = (gradient_norms(a) for a in (grpo_guard(), grpo_guard().but(plain)))
     return Finding(
         measured={"largest over smallest": (ours.max() / ours.min()).item(), "plain": (raw.max() / raw.min()).item()},
         criterion="< 1.2 in 512 dimensions; plain > 10",

@@ -19,7 +19,7 @@ RIGHT = {"reward.terms.1": RelativeLength()}
 def stable() -> Finding:
     fallen = [stable_for(grpo_lambda_len(group=8).but(EVERY), most=400, seed=seed) for seed in range(2)]
     ours = [stable_for(grpo_lambda_len(group=8), most=math.ceil(2.5 * n), seed=seed) for seed, n in enumerate(fallen)]
-    quotients = [mine / theirs for mine, theirs in zip(ours, fallen, strict=True)]
+    quotients = [lasted / base for lasted, base in zip(ours, fallen, strict=True)]
     return Finding(
         measured={"least quotient of steps": min(quotients), "penalty on every answer: steps": sum(fallen) / 2},
         criterion="steps until hard questions are half as often right as at first: >= 2.5x in each of 2 seeds (no "

@@ -47,7 +47,7 @@ def games() -> Finding:
 def sources() -> Finding:
     means = torch.tensor([[0.0, 0.5, 1.0], [0.0, 5.0, 10.0]], dtype=torch.double)
     tree = TokenTree.bandit(means.tolist(), kinds=["plain", "large"])
-    pulls = {}
+    ratios = {}
     for name, credit in (("with units", gtalign().credit), ("without", gtalign().credit.credit)):  # type: ignore[attr-defined]
         policy = TabularPolicy(tree, critic=True)
         algorithm = gtalign(group=512).but(reward=OutcomeReward(), credit=credit)
@@ -55,13 +55,15 @@ def sources() -> Finding:
         batch = algorithm.compute_advantages(
             algorithm.sampling(TreeSource(tree, policy, rows=1024, needs=algorithm.required_fields))
         )
-        slope = flat_gradient(algorithm.objective(batch, policy.evaluate(batch)).loss, policy)[: policy.logits.numel()]
-        plain, large = slope.view(policy.logits.shape).norm(dim=1)
-        pulls[name] = (large / plain).item()
+        gradient = flat_gradient(algorithm.objective(batch, policy.evaluate(batch)).loss, policy)[
+            : policy.logits.numel()
+        ]
+        plain, large = gradient.view(policy.logits.shape).norm(dim=1)
+        ratios[name] = (large / plain).item()
     return Finding(
-        measured={f"large scale over plain, {name}": ratio for name, ratio in pulls.items()},
+        measured={f"large scale over plain, {name}": ratio for name, ratio in ratios.items()},
         criterion="within 10 % of 1 with units; > 5 without",
-        holds=abs(pulls["with units"] - 1) < 0.1 and pulls["without"] > 5,
+        holds=abs(ratios["with units"] - 1) < 0.1 and ratios["without"] > 5,
     )
 
 

@@ -52,9 +52,9 @@ def varies_less() -> Finding:
 def sooner() -> Finding:
     effort = torch.zeros(2, 2, dtype=torch.double)
     for seed in range(3):
-        for row, sentence in enumerate((gvm(block=""), EVEN)):
+        for row, algorithm in enumerate((gvm(block=""), EVEN)):
             tree, policy = many_answers(30)
-            found = until(sentence, tree, policy, log_likelihood, -0.2, limit=100, rate=15.0, prompts=30, seed=seed)
+            found = until(algorithm, tree, policy, log_likelihood, -0.2, limit=100, rate=15.0, prompts=30, seed=seed)
             effort[row] += torch.tensor(found) / 3
     (steps, rollouts), (even_steps, even_rollouts) = effort.tolist()
     return Finding(

@@ -12,10 +12,10 @@ from polopt.method import Finding, claim
 from polopt.methods.infocons import infocons
 
 
-def asked(tree: TokenTree, policy: TabularPolicy, within: Grouping | None = None, **settings: Any) -> None:
+def train_policy(tree: TokenTree, policy: TabularPolicy, within: Grouping | None = None, **settings: Any) -> None:
     """Train 40 batches on a tree whose kinds of prompts are the meanings."""
-    sentence = infocons(group=16, kl=0.0, within=within or SameKind(), **settings).but({"sampling.guide": None})
-    train(sentence, tree, policy, steps=40, rate=20.0, rows=tree.prompts)
+    algorithm = infocons(group=16, kl=0.0, within=within or SameKind(), **settings).but({"sampling.guide": None})
+    train(algorithm, tree, policy, steps=40, rate=20.0, rows=tree.prompts)
 
 
 @claim(
@@ -29,7 +29,7 @@ def alike() -> Finding:
         for seed in range(2):
             tree, policy = recommender(seed=seed)
             before = divergence(tree, policy), dependence(tree, policy)
-            asked(tree, policy, by=by)
+            train_policy(tree, policy, by=by)
             fell.append(1 - divergence(tree, policy) / before[0])
             kept.append(dependence(tree, policy) / before[1])
         found |= {f"divergence falls by, {by}": sum(fell) / 2, f"dependence on the need kept, {by}": sum(kept) / 2}
@@ -50,7 +50,7 @@ def counter_example() -> Finding:
             torch.tensor([[0.49, 0.49, 0.01, 0.01], [0.01, 0.01, 0.49, 0.49]], dtype=torch.double)
         )
         found[f"divergence before, {by}"] = divergence(tree, policy)
-        asked(tree, policy, by=by, helpful=0.0)
+        train_policy(tree, policy, by=by, helpful=0.0)
         p = tree.log_probabilities(policy).detach().exp()
         entropy = -torch.special.xlogy(p, p).sum(1)
         found[f"divergence, {by}"] = divergence(tree, policy)
@@ -74,7 +74,7 @@ def too_wide() -> Finding:
     for name, within in (("of one meaning", SameKind()), ("of everything", WholeBatch())):
         tree, policy = recommender()
         before = dependence(tree, policy)
-        asked(tree, policy, by="content", helpful=0.0, within=within)
+        train_policy(tree, policy, by="content", helpful=0.0, within=within)
         found[f"dependence kept, groups {name}"] = dependence(tree, policy) / before
     return Finding(
         measured=found,

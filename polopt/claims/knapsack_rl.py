@@ -47,16 +47,16 @@ def learns() -> Finding:
         [value_after(s, *graded(64, seed), steps=20, rate=16.0, seed=seed) for seed in range(10)]
         for s in (knapsack_rl(), alike, grpo(group=8, kl=0))
     )
-    ahead = sum(a > b for a, b in zip(ours, base, strict=True))
+    wins = sum(a > b for a, b in zip(ours, base, strict=True))
     return Finding(
         measured={
             "mean p": sum(ours) / 10,
             "GRPO": sum(base) / 10,
-            "seeds ahead": float(ahead),
+            "seeds ahead": float(wins),
             "mean p, every task counting once": sum(once) / 10,
         },
         criterion="mean p higher in >= 8 of 10 seeds, after 20 batches of 512 rollouts",
-        holds=ahead >= 8,
+        holds=wins >= 8,
         note="So early it is faster because a larger group weighs more in the mean over answers: hard tasks take "
         "longer steps. Where every task counts once (`PromptMean`) it is not ahead of even groups by then.",
     )

@@ -30,9 +30,9 @@ def grows() -> Finding:
     for name, change in (("LUSPO", {}), ("GSPO", GSPO)):
         tree, policy = longer_is_better(prompts=10)  # alike, and apart in the table: ten seeds at once
         train(luspo().but(CENTRED, **change), tree, policy, steps=400, rate=10.0, rows=10)
-        odds = tree.log_probabilities(policy).detach().exp().mean(0)
+        probs = tree.log_probabilities(policy).detach().exp().mean(0)
         lengths = torch.tensor([float(len(a)) for a in tree.answers], dtype=torch.double)
-        found[name] = tree.value(policy).item(), (odds @ lengths).item()
+        found[name] = tree.value(policy).item(), (probs @ lengths).item()
     (value, length), (base, shorter) = found["LUSPO"], found["GSPO"]
     return Finding(
         measured={"value": value, "length": length, "GSPO's mean: value": base, "length of it": shorter},

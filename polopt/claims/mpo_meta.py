@@ -20,16 +20,16 @@ def arms() -> tuple[TokenTree, dict[str, torch.Tensor], torch.Tensor]:
     seen = (quality + 0.1 * torch.randn(FEATURES, 64, generator=generator)).clamp(0, 1).double()
     signals = {f"f{k}": seen[k][None] for k in range(FEATURES)}
     signals["h"] = (torch.arange(64) >= 60).double()[None]
-    odds = torch.where(torch.arange(64) >= 60, 0.15, 1.0).double()
-    return TokenTree.bandit(seen.mean(0).tolist()), signals, odds / odds.sum()
+    probs = torch.where(torch.arange(64) >= 60, 0.15, 1.0).double()
+    return TokenTree.bandit(seen.mean(0).tolist()), signals, probs / probs.sum()
 
 
 def curve(every: int, seed: int, steps: int = 100) -> list[float]:
     """What the policy is worth after each batch. The rubric gives h as many points as the rest together."""
-    tree, signals, odds = arms()
+    tree, signals, probs = arms()
     items = [Item(name=f"extras.signal_f{k}") for k in range(FEATURES)]
     items.append(Item(name="extras.signal_h", weight=float(FEATURES)))
-    policy = TabularPolicy(tree, critic=True).set_probabilities(odds)
+    policy = TabularPolicy(tree, critic=True).set_probabilities(probs)
     algorithm = mpo_meta(items=items, meta=AuditedRubric(), every=every)
     return train(
         algorithm,

@@ -79,18 +79,18 @@ def fixed_point() -> Finding:
     tree = TokenTree.bandit([1.0, 1.0, 1.0, 0.0, 0.0, 0.0])
     counts = torch.tensor([1, 2, 6, 3, 5, 3])
     batch = tree.leaves()[torch.arange(6).repeat_interleave(counts)]
-    odds = counts / counts.sum()
-    wanted = torch.where(tree.outcome[0] > 0, odds, 0).double() / odds[:3].sum()
+    probs = counts / counts.sum()
+    target = torch.where(tree.outcome[0] > 0, probs, 0).double() / probs[:3].sum()
     distance = {}
     for name, algorithm in (("NFT", nft()), ("free", dr_grpo().but(**{"objective.trust": Unclipped()}))):
-        policy = TabularPolicy(tree).set_probabilities(odds.double())
+        policy = TabularPolicy(tree).set_probabilities(probs.double())
         data = algorithm.compute_advantages(batch.replace(rollout_logp=policy.evaluate(batch).logp.detach()))
         for _ in range(400):
-            slope = flat_gradient(algorithm.objective(data, policy.evaluate(data)).loss, policy)
+            gradient = flat_gradient(algorithm.objective(data, policy.evaluate(data)).loss, policy)
             with torch.no_grad():
-                policy.logits.sub_(20.0 * slope.view_as(policy.logits))
+                policy.logits.sub_(20.0 * gradient.view_as(policy.logits))
         p = tree.log_probabilities(policy).detach().exp()[0]
-        distance[name] = (p - wanted).abs().sum().item() / 2
+        distance[name] = (p - target).abs().sum().item() / 2
     return Finding(
         measured={"total variation": distance["NFT"], "Dr. GRPO without a clip": distance["free"]},
         criterion="< 0.01; without a clip > 0.1",

@@ -33,8 +33,8 @@ def unbiased() -> Finding:
     clean, left = tree.gradient(policy), 1 - 0.15 - 0.3
 
     def push(correction: Literal["backward", "forward"]) -> Tensor:
-        sentence = noisy_verifier(correction=correction, false_positive=0.15, false_negative=0.3)
-        return expected_push(sentence.but(credit=ALONE), policy, tree, rho0, rho1)
+        algorithm = noisy_verifier(correction=correction, false_positive=0.15, false_negative=0.3)
+        return expected_push(algorithm.but(credit=ALONE), policy, tree, rho0, rho1)
 
     raw = expected_push(grpo(group=8, kl=0).but(credit=ALONE), policy, tree, rho0, rho1)
     found = {
@@ -63,7 +63,7 @@ def hackable() -> Finding:
     raw = grpo(group=8, kl=0).but(credit=ALONE)
     corrected = noisy_verifier(correction="backward").but(credit=ALONE, **{"reward.rates": NotedRates()})
     found = [
-        tree.log_probabilities(learned(sentence, tree, rho0, rho1)).detach().exp()[0] for sentence in (corrected, raw)
+        tree.log_probabilities(learned(algorithm, tree, rho0, rho1)).detach().exp()[0] for algorithm in (corrected, raw)
     ]
     return Finding(
         measured={"right answer": found[0][0].item(), "raw: the one that fools": found[1][1].item()},
@@ -89,12 +89,12 @@ def _speeds(change: dict[str, Any]) -> tuple[float, float]:
         values = list[Tensor]()
 
         def watch(tree: TokenTree = tree, policy: TabularPolicy = policy, values: list[Tensor] = values) -> float:
-            odds = tree.log_probabilities(policy).exp()
-            values.append((odds * tree.outcome).sum(1).view(2, 8).mean(1))
+            probs = tree.log_probabilities(policy).exp()
+            values.append((probs * tree.outcome).sum(1).view(2, 8).mean(1))
             return 0.0
 
-        sentence = noisy_verifier(group=8, correction="backward").but(change)
-        train(sentence, tree, policy, steps=100, rate=4.0, rows=16, seed=seed, draw=draw, watch=watch)
+        algorithm = noisy_verifier(group=8, correction="backward").but(change)
+        train(algorithm, tree, policy, steps=100, rate=4.0, rows=16, seed=seed, draw=draw, watch=watch)
         there = torch.stack(values) >= 0.625  # from 0.25
         found.append([int(side.int().argmax()) + 1 if side.any() else 100 for side in there.T])
     honest, noisy = torch.tensor(found).double().mean(0).tolist()
@@ -133,9 +133,9 @@ def appeals() -> Finding:
     reward = noisy_verifier(correction="forward", judge="signal_true", false_positive=0.0, false_negative=0.0).reward
     tree, policy = _bandit()
     generator = torch.Generator().manual_seed(0)
-    deck, odds = tree.leaves(), tree.log_probabilities(policy).detach().exp().flatten()
+    leaves, probs = tree.leaves(), tree.log_probabilities(policy).detach().exp().flatten()
     for _ in range(60):
-        batch = deck[torch.multinomial(odds, 128, replacement=True, generator=generator)]
+        batch = leaves[torch.multinomial(probs, 128, replacement=True, generator=generator)]
         passed = torch.rand(len(batch), generator=generator) >= 0.3
         reward(batch.replace(outcome=batch.outcome * passed, extras={"signal_true": batch.outcome}))
     found = reward.rates.estimates()[1].item()  # type: ignore[union-attr, operator]

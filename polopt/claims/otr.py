@@ -18,13 +18,13 @@ def closed_form() -> Finding:
     batch = Experience(mask=mask, advantage=mask.double(), extras={"tokens": tokens})
     leaf = logits.clone().requires_grad_()
 
-    def slope(draws: int | None) -> torch.Tensor:
+    def gradient(draws: int | None) -> torch.Tensor:
         logp = leaf.log_softmax(-1)
-        said = Evaluation(logp=logp.gather(-1, tokens[..., None])[..., 0], logits=leaf)
-        return torch.autograd.grad(otr(draws=draws).objective(batch, said).loss, leaf)[0]
+        evaluation = Evaluation(logp=logp.gather(-1, tokens[..., None])[..., 0], logits=leaf)
+        return torch.autograd.grad(otr(draws=draws).objective(batch, evaluation).loss, leaf)[0]
 
-    exact = slope(None)
-    many, single = ((slope(draws) - exact).abs().max().item() for draws in (100_000, 1))
+    exact = gradient(None)
+    many, single = ((gradient(draws) - exact).abs().max().item() for draws in (100_000, 1))
     return Finding(
         measured={"largest error of 100,000 draws": many, "of one draw": single},
         criterion="< 1e-3; one draw > 1e-2",
@@ -37,8 +37,8 @@ def robust() -> Finding:
     found = {}
     for name, algorithm in (("OTR", otr(draws=None)), ("SFT", sft())):
         for rate in (5.0, 1.0):
-            tree, policy, shown = noisy_labels()
-            train(algorithm, tree, policy, steps=200, rate=rate, rows=50, demonstrations=shown)
+            tree, policy, demonstrations = noisy_labels()
+            train(algorithm, tree, policy, steps=200, rate=rate, rows=50, demonstrations=demonstrations)
             wrong = tree.log_probabilities(policy).detach().exp()[:, 10:].sum(1).mean().item()
             found[name, rate] = wrong, tree.value(policy).item()
     (wrong, right), (sft_wrong, sft_right) = found["OTR", 5.0], found["SFT", 5.0]
@@ -57,8 +57,8 @@ def unlikely() -> Finding:
     steps = {}
     for name, algorithm in (("OTR", otr(draws=None)), ("no misses", otr(draws=None, miss=0.0)), ("SFT", sft())):
         tree = TokenTree.bandit([1.0] + [0.0] * 9)
-        odds = torch.tensor([5e-4] + [(1 - 5e-4) / 9] * 9, dtype=torch.double)
-        policy = TabularPolicy(tree).set_probabilities(odds)
+        probs = torch.tensor([5e-4] + [(1 - 5e-4) / 9] * 9, dtype=torch.double)
+        policy = TabularPolicy(tree).set_probabilities(probs)
         seen = train(algorithm, tree, policy, steps=250, rate=4.0, watch=lambda: tree.value(policy).item())  # noqa: B023
         steps[f"steps, {name}"] = float(sum(value < 0.5 for value in seen))
     return Finding(

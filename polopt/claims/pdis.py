@@ -35,11 +35,11 @@ def varies_less() -> Finding:
     ratios = []
     for seed in PROBLEMS:
         problem, behaviour, target = small_problem(seed)
-        own, whole = (
+        own, episode_variance = (
             estimated(problem, behaviour, target, metric)[1]
             for metric in (pdis(gamma=0.9), TrajectoryImportanceSampling(gamma=0.9))
         )
-        ratios.append(own / whole)
+        ratios.append(own / episode_variance)
     lower = sum(ratio < 1 for ratio in ratios)
     return Finding(
         measured={"median ratio of variances": sorted(ratios)[len(ratios) // 2], "problems with less": lower},

@@ -16,7 +16,7 @@ SELECTIONS = {
 
 
 def chosen(trusted: Trusted) -> tuple[str | None, dict[str, float]]:
-    """What R^2 says to train with, from 8 answers to each of 4,000 prompts."""
+    """The filter that R^2 selects, from 8 answers to each of 4,000 prompts."""
     reward, truth = rewarded(4000, 8, trusted)
     rows = as_rows(reward)
     kept = {name: part.but()(rows).extras["row"] for name, part in SELECTIONS.items()}
@@ -43,7 +43,7 @@ def reliability() -> Finding:
     )
 
 
-def true_reward(sentence: Algorithm, prompts: int) -> float:
+def true_reward(algorithm: Algorithm, prompts: int) -> float:
     """True value after 40 batches of a policy trained on the reward of a bandit of 32 contexts and 16 arms; mean of 5
     seeds. Rewards are to be trusted at their extremes."""
     found = []
@@ -51,7 +51,7 @@ def true_reward(sentence: Algorithm, prompts: int) -> float:
         reward, truth = rewarded(32, 16, "extreme reward", seed)
         tree = TokenTree.bandit(reward.tolist())
         policy = TabularPolicy(tree, critic=True)
-        train(sentence.but(), tree, policy, steps=40, rate=16.0, rows=prompts, seed=seed)
+        train(algorithm.but(), tree, policy, steps=40, rate=16.0, rows=prompts, seed=seed)
         found.append((tree.log_probabilities(policy).detach().exp() * truth).sum(1).mean().item())
     return sum(found) / len(found)
 

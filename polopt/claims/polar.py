@@ -30,7 +30,7 @@ def discriminator(policies: int = 40, steps: int = 150) -> TextScorer:
 
 
 @torch.no_grad()
-def told_apart(scorer: TextScorer, pairs: Pairs, shuffled: bool = False) -> float:
+def pairwise_accuracy(scorer: TextScorer, pairs: Pairs, shuffled: bool = False) -> float:
     """How often the text of the reference's author scores higher; with references of other pairs if shuffled."""
     references = list(pairs.references or ())
     references = references[1:] + references[:1] if shuffled else references
@@ -43,7 +43,7 @@ def recognises_authors() -> Finding:
     scorer = discriminator(steps=60)
     generator = torch.Generator().manual_seed(1)
     pairs = same_policy_pairs([""], texts([Bigrams.any(1000 + i) for i in range(40)], 8, generator), 500, generator)
-    right, chance = told_apart(scorer, pairs), told_apart(scorer, pairs, shuffled=True)
+    right, chance = pairwise_accuracy(scorer, pairs), pairwise_accuracy(scorer, pairs, shuffled=True)
     return Finding(
         measured={"same author scores higher": right, "references shuffled": chance},
         criterion=">= 0.8, with references of 64 letters; between 0.4 and 0.6 with shuffled ones",

@@ -79,11 +79,11 @@ def goals() -> Finding:
     )
 
 
-def trained(sentence: Algorithm, rewards: list[float]) -> torch.Tensor:
+def trained(algorithm: Algorithm, rewards: list[float]) -> torch.Tensor:
     """[arms] what 60 batches of 4 groups make of a policy on these arms."""
     tree = TokenTree.bandit(rewards)
     policy = TabularPolicy(tree)
-    train(sentence.but(), tree, policy, steps=60, rate=1.0, rows=4)
+    train(algorithm.but(), tree, policy, steps=60, rate=1.0, rows=4)
     return tree.log_probabilities(policy).detach().exp()[0]
 
 
@@ -96,8 +96,8 @@ def learned() -> Finding:
     bound = {}
     for size in (0.1, 0.001):
         ways = ([1.0 + size, 1.0], [1.0, 1.0 + size])
-        for name, sentence in (("ours", policy_cliff(group=16, alpha=0.1)), ("GRPO", grpo(group=16, kl=0))):
-            one, two = (trained(sentence, way) for way in ways)
+        for name, algorithm in (("ours", policy_cliff(group=16, alpha=0.1)), ("GRPO", grpo(group=16, kl=0))):
+            one, two = (trained(algorithm, way) for way in ways)
             found[name][size] = (one - two).abs().sum().item() / 2
         change = torch.tensor([-size, size], dtype=torch.double)
         bound[size] = policy_stability(torch.tensor(ways[0]), change, 0.1).bound

@@ -21,18 +21,20 @@ from polopt.sampling import Rollouts
 def unbiased() -> Finding:
     tree, policy, right = rulebook(actions=16)
     source = TreeSource(tree, policy, rows=2, hinted={"rules": Reading(policy, right, pull=3.0)})
-    decks = [source.deck(hidden=hint) for hint in ("", "rules")]
+    leaf_tables = [source.leaf_table(hidden=hint) for hint in ("", "rules")]
     exact = flat_gradient(tree.value(policy), policy)
     found = {}
     for name, ratio in (("behaviour", TokenRatio()), ("none", OldPolicyRatio())):
         total = torch.zeros_like(exact)
-        for deck, odds in decks:
+        for leaf_table, probs in leaf_tables:
             # Every answer as often as it comes; a prompt's answers are half of its rows.
-            weight = odds.flatten() * len(deck) / tree.prompts / 2
-            batch = deck.replace(advantage=torch.where(deck.mask, (weight * deck.outcome)[:, None], 0))
+            weight = probs.flatten() * len(leaf_table) / tree.prompts / 2
+            batch = leaf_table.replace(
+                advantage=torch.where(leaf_table.mask, (weight * leaf_table.outcome)[:, None], 0)
+            )
             objective = Surrogate(ratio=ratio, trust=Unclipped(), aggregate=SequenceSum(length=1))
-            said = Evaluation(logp=policy.evaluate(deck).logp)
-            total -= flat_gradient(objective(batch, said).loss, policy)
+            evaluation = Evaluation(logp=policy.evaluate(leaf_table).logp)
+            total -= flat_gradient(objective(batch, evaluation).loss, policy)
         found[name] = ((total - exact).norm() / exact.norm()).item()
     return Finding(
         measured={"relative bias": found["behaviour"], "dropped": found["none"]},
@@ -50,8 +52,9 @@ def learned(algorithm: Algorithm, seed: int, most: int, goal: float = 2.0) -> tu
     return spent, sum(values) / len(values)
 
 
-def beside(others: dict[str, Algorithm]) -> dict[str, float]:
-    """What others know after as many rollouts as it takes to follow 90 % of the rules; means of 3 seeds."""
+def compare(others: dict[str, Algorithm]) -> dict[str, float]:
+    """Share of the rules that other algorithms follow after as many rollouts as this one needs for 90 %; means of 3
+    seeds."""
     ours = [learned(policyrollout(rules="rules"), seed, 10_000, goal=0.9) for seed in range(3)]
     found = {"followed": min(value for _, value in ours), "rollouts": sum(spent for spent, _ in ours) / 3}
     for name, other in others.items():
@@ -61,7 +64,7 @@ def beside(others: dict[str, Algorithm]) -> dict[str, float]:
 
 @claim("It learns 8 rules that nobody guesses, and follows them without the book.", baseline="GRPO without the book")
 def internalised() -> Finding:
-    found = beside({"GRPO": grpo(group=8, kl=0), "corrected": policyrollout(rules="rules", correct="behaviour")})
+    found = compare({"GRPO": grpo(group=8, kl=0), "corrected": policyrollout(rules="rules", correct="behaviour")})
     return Finding(
         measured=found,
         criterion="followed >= 0.9, and GRPO <= 0.5 after as many rollouts; 3 seeds",
@@ -81,7 +84,7 @@ def beyond_distilling() -> Finding:
         credit=RelativeAdvantage(baseline=None, scale=None),
         objective=Surrogate(ratio=None, trust=PolicyGradient()),
     )
-    found = beside({"distilled": distil})
+    found = compare({"distilled": distil})
     return Finding(
         measured=found,
         criterion="distilled < followed after as many rollouts; 3 seeds",

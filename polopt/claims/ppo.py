@@ -15,8 +15,8 @@ def any_lam() -> Finding:
     for critic, (tree, policy) in (("no", digits()), ("exact", with_exact_critic(*digits()))):
         for lam in (0.0, 0.5, 1.0):
             plain = {"objective.aggregate": SequenceSum(length=1), "objective.regularise": []}
-            sentence = ppo(kl=0).but(plain, credit=GAE(lam=lam))
-            bias[f"{critic} critic, lam {lam}"] = expectation(sentence, tree, policy).relative_bias
+            algorithm = ppo(kl=0).but(plain, credit=GAE(lam=lam))
+            bias[f"{critic} critic, lam {lam}"] = expectation(algorithm, tree, policy).relative_bias
     return Finding(
         measured=bias,
         criterion="exact critic: relative bias < 1e-10 at every lam; no critic: > 0.1 at lam 0.5",
@@ -26,8 +26,8 @@ def any_lam() -> Finding:
 
 @claim("Many steps on one batch stay near it.", baseline="no clip, the same 20 steps")
 def stays_near() -> Finding:
-    sentence = ppo(group=32, kl=0, lam=1.0).but(**{"objective.regularise": []})
-    clip, free = drift(sentence), drift(sentence.but(**{"objective.trust": Unclipped()}))
+    algorithm = ppo(group=32, kl=0, lam=1.0).but(**{"objective.regularise": []})
+    clip, free = drift(algorithm), drift(algorithm.but(**{"objective.trust": Unclipped()}))
     return Finding(
         measured={"KL(before || after)": clip, "no clip": free},
         criterion="with clip < 0.5 of without",

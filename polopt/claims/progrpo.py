@@ -17,11 +17,11 @@ def direction() -> Finding:
     tree = TokenTree.bandit([1.0] * 5)
     policy = TabularPolicy(tree, spread=1.0, seed=1)
     p = tree.log_probabilities(policy).exp()
-    wanted, shannon = flat_gradient(-p.square().sum(), policy), flat_gradient(tree.entropy(policy), policy)
+    target, shannon = flat_gradient(-p.square().sum(), policy), flat_gradient(tree.entropy(policy), policy)
     ours = expectation(progrpo(group=3, alpha=0.5, than="group"), tree, policy).mean
     plain = expectation(progrpo(group=3, alpha=0.0, than="group"), tree, policy).mean.norm().item()
     scale = 0.5 * (1 - 1 / 3) / 2
-    off = ((ours - scale * wanted).norm() / (scale * wanted).norm()).item()
+    off = ((ours - scale * target).norm() / (scale * target).norm()).item()
     cosine = torch.nn.functional.cosine_similarity(ours, shannon, dim=0).item()
     return Finding(
         measured={"relative error": off, "cosine with Shannon's": cosine, "GRPO: gradient norm": plain},
@@ -30,13 +30,13 @@ def direction() -> Finding:
     )
 
 
-def ends(sentence: Algorithm) -> list[tuple[float, float, float]]:
+def ends(algorithm: Algorithm) -> list[tuple[float, float, float]]:
     """(success, entropy, expected number of different right arms in 32 samples) after 600 batches, for each of 10
     seeds."""
     found = []
     for seed in range(10):
         tree, policy = many_right()[0], TabularPolicy(many_right()[0])
-        train(sentence.but(), tree, policy, steps=600, rate=1.0, seed=seed)
+        train(algorithm.but(), tree, policy, steps=600, rate=1.0, seed=seed)
         p = tree.log_probabilities(policy).detach().exp()[0]
         different = (1 - (1 - p[:8]) ** 32).sum().item()
         found.append((tree.value(policy).item(), tree.entropy(policy).item(), different))

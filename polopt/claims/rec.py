@@ -19,8 +19,8 @@ def like_ppo() -> Finding:
     ppo = expectation(rec(group=2).but(plain), tree, policy, behaviour=old).mean
     one, two = rec(group=2, weight="importance"), rec(group=2, weight="importance", clip="two-side")
     gap = {}
-    for side, sentence in (("one-side", one), ("two-side", two)):
-        ours = expectation(sentence, tree, policy, behaviour=old).mean
+    for side, algorithm in (("one-side", one), ("two-side", two)):
+        ours = expectation(algorithm, tree, policy, behaviour=old).mean
         gap[side] = ((ours - ppo).norm() / ppo.norm()).item()
     return Finding(
         measured={f"relative distance, {side}": g for side, g in gap.items()},
@@ -35,20 +35,20 @@ def like_ppo() -> Finding:
 )
 def consistency() -> Finding:
     tree, policy = lengths()
-    chosen = tree.leaves()[[0, 0, 1, 3, 4, 4]]  # picked by hand: nobody's samples
+    chosen = tree.leaves()[[0, 0, 1, 3, 4, 4]]  # picked by hand, not sampled
     logp = policy.evaluate(chosen).logp
     chosen = chosen.replace(rollout_logp=logp.detach(), group=torch.zeros(6, dtype=torch.long))
     tau, G = 0.3, len(chosen)
     a = chosen.outcome - tau * torch.where(chosen.mask, logp - logp.detach(), 0).sum(1)
     pairs = (a[:, None] - a[None, :]).square().triu().sum() / (2 * tau * G)
-    wanted = flat_gradient(pairs, policy) / G
+    target = flat_gradient(pairs, policy) / G
     plain = rec(clip="none").but(**{"objective.aggregate": SequenceSum(length=1)})
     gap = {}
-    for name, sentence in (("REC", plain), ("no mean", plain.but(**{"credit.baseline": None}))):
+    for name, algorithm in (("REC", plain), ("no mean", plain.but(**{"credit.baseline": None}))):
         ours = flat_gradient(
-            sentence.objective(sentence.compute_advantages(chosen), policy.evaluate(chosen)).loss, policy
+            algorithm.objective(algorithm.compute_advantages(chosen), policy.evaluate(chosen)).loss, policy
         )
-        gap[name] = ((ours - wanted).norm() / wanted.norm()).item()
+        gap[name] = ((ours - target).norm() / target.norm()).item()
     return Finding(
         measured={"relative distance": gap["REC"], "without the mean": gap["no mean"]},
         criterion="< 1e-10; without the mean > 0.1",

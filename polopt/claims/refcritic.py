@@ -12,7 +12,7 @@ from polopt.methods.refcritic import refcritic
 from polopt.worlds import Critic
 from polopt.worlds.critic import Critique
 
-STEPS, TOLD, ALONE = 4, 0.9, 0.2
+STEPS, INFORMED, ALONE = 4, 0.9, 0.2
 RIGHT, WRONG, LEAK = 0, 1, 2  # the first token of a critique
 
 
@@ -39,7 +39,7 @@ class Critics:
         verdict = [[float((a[0] == RIGHT) == (w is None)) for a in answers] for w in wrong]
         named = [[float(w is not None and a[0] != RIGHT and a[1] == w) for a in answers] for w in wrong]
         leaks = torch.tensor([[float(w is not None and a[0] == LEAK) for a in answers] for w in wrong]).double()
-        solves = ALONE + (TOLD - ALONE) * torch.tensor(named).double()
+        solves = ALONE + (INFORMED - ALONE) * torch.tensor(named).double()
         solves = torch.where(leaks > 0, 1.0, solves) if read else solves
         blamed = torch.tensor([[float(w is not None and a[0] != RIGHT) for a in answers] for w in wrong]).double()
         tree = TokenTree(max(STEPS, 3), answers, torch.tensor(verdict), prompts=2 * STEPS)
@@ -98,12 +98,12 @@ def shares_numbers() -> Finding:
         if not wrong:
             continue
         blamed = (torch.randint(STEPS, (8,), generator=generator) + 1).tolist()
-        exact = torch.tensor([TOLD if k == wrong else ALONE for k in blamed])
+        exact = torch.tensor([INFORMED if k == wrong else ALONE for k in blamed])
         for name in off:
             moods = [f"{task.row['mood']}/{i if name == 'fresh' else 0}" for i in range(8)]
             rows = [dataclasses.replace(task, row={**task.row, "mood": mood}) for mood in moods]
-            paid = torch.tensor([world.refine(Critique(True, k), row) for k, row in zip(blamed, rows, strict=True)])
-            off[name] += ((paid - paid.mean()) - (exact - exact.mean())).square().mean().item()
+            rewards = torch.tensor([world.refine(Critique(True, k), row) for k, row in zip(blamed, rows, strict=True)])
+            off[name] += ((rewards - rewards.mean()) - (exact - exact.mean())).square().mean().item()
     return Finding(
         measured={"fresh over shared": off["fresh"] / off["shared"]},
         criterion="mean squared error of a group's centred rewards >= 2x smaller",

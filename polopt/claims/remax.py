@@ -26,8 +26,8 @@ def right_or_wrong() -> Finding:
     tree = TokenTree.bandit([1.0, 0.0, 0.0])
     ratio = {}
     for success in (0.2, 0.4, 0.8):
-        odds = torch.tensor([success, (1 - success) / 2, (1 - success) / 2], dtype=torch.double)
-        policy = TabularPolicy(tree).set_probabilities(odds)
+        probs = torch.tensor([success, (1 - success) / 2, (1 - success) / 2], dtype=torch.double)
+        policy = TabularPolicy(tree).set_probabilities(probs)
         ours, plain = expectation(remax(kl=0), tree, policy), expectation(reinforce(), tree, policy)
         ratio[f"variance ratio at success {success}"] = ours.variance / plain.variance
     return Finding(

@@ -17,27 +17,29 @@ from polopt.objectives import Clip, Surrogate
 @claim("Before its first update no replayed decision is clipped, of any age.", baseline="a clip around 1")
 def unclipped() -> Finding:
     tree, policy = digits()
-    sentence = remix(group=16, kl=0, restart=None)
-    loop = training(sentence, tree, policy, rows=16, rate=5.0, epochs=2)
+    algorithm = remix(group=16, kl=0, restart=None)
+    loop = training(algorithm, tree, policy, rows=16, rate=5.0, epochs=2)
     batch = [next(loop)[0] for _ in range(4)][-1]
-    held = {}
+    clipped = {}
     for name, trust in (("centred", CentredClip()), ("around 1", Clip())):
         surrogate = Surrogate(trust=trust)
         for age in range(3):
             rows = batch[batch.extras["age"] == age]
-            held[f"{name}, age {age}"] = surrogate(rows, Evaluation(logp=rows.old_logp)).metrics["clip_fraction"].item()
+            clipped[f"{name}, age {age}"] = (
+                surrogate(rows, Evaluation(logp=rows.old_logp)).metrics["clip_fraction"].item()
+            )
     return Finding(
-        measured=held,
+        measured=clipped,
         criterion="centred: 0 at ages 0, 1 and 2; around 1: 0 at age 0, > 0.02 at ages 1 and 2",
-        holds=all(x == 0 for n, x in held.items() if "centred" in n or "age 0" in n)
-        and min(held["around 1, age 1"], held["around 1, age 2"]) > 0.02,
+        holds=all(x == 0 for n, x in clipped.items() if "centred" in n or "age 0" in n)
+        and min(clipped["around 1, age 1"], clipped["around 1, age 2"]) > 0.02,
     )
 
 
 @claim("The constraint's weight on the reference falls from 1 to 0.5, batch by batch.", baseline="always 1")
 def convex() -> Finding:
-    sentence = remix(kl=1.0, restart=None)
-    of = lambda i: attrgetter(f"objective.regularise.{i}.coefficient")(sentence)  # noqa: E731
+    algorithm = remix(kl=1.0, restart=None)
+    of = lambda i: attrgetter(f"objective.regularise.{i}.coefficient")(algorithm)  # noqa: E731
     weights = [of(0).at(t - 1) for t in range(1, 121)]
     formula = [max(1 - 0.1 * -(-max(t - 50, 0) // 10), 0.5) for t in range(1, 121)]
     off = max(abs(w - f) for w, f in zip(weights, formula, strict=True))
@@ -64,9 +66,9 @@ def samples() -> Finding:
 
 @claim("Born again, it ends higher.", baseline="the same without restart", cost="slow")
 def restart_ends_higher() -> Finding:
-    def final(sentence: Algorithm, seed: int) -> float:
+    def final(algorithm: Algorithm, seed: int) -> float:
         tree, policy = contexts(4)
-        loop = training(sentence, tree, policy, rate=4.0, rows=4, epochs=2, seed=seed, reference=TabularPolicy(tree))
+        loop = training(algorithm, tree, policy, rate=4.0, rows=4, epochs=2, seed=seed, reference=TabularPolicy(tree))
         for _ in islice(loop, 60):
             pass
         return tree.value(policy).item()

@@ -18,12 +18,12 @@ from polopt.methods.rex_rag import MixtureRatio, rex_rag
 def balanced() -> Finding:
     tree = TokenTree.full(3, 3, torch.rand(1, 27, generator=torch.Generator().manual_seed(0)))
     now = TabularPolicy(tree, spread=0.8, seed=1)
-    batch, odds = pooled(tree, now, [1], share=0.3)
-    said = Evaluation(logp=now.evaluate(batch).logp.detach())
-    mask, worth = batch.mask, odds * batch.outcome
-    plain = torch.where(mask, said.logp - batch.extras["policy_logp"], 0).sum(1)
-    token = torch.where(mask, MixtureRatio(share=0.3)(batch, said), 0).sum(1)
-    row = MixtureRatio(unit="row", share=0.3)(batch, said)[:, 0]
+    batch, probs = pooled(tree, now, [1], share=0.3)
+    evaluation = Evaluation(logp=now.evaluate(batch).logp.detach())
+    mask, worth = batch.mask, probs * batch.outcome
+    plain = torch.where(mask, evaluation.logp - batch.extras["policy_logp"], 0).sum(1)
+    token = torch.where(mask, MixtureRatio(share=0.3)(batch, evaluation), 0).sum(1)
+    row = MixtureRatio(unit="row", share=0.3)(batch, evaluation)[:, 0]
     truth = tree.value(now).item()
     found = {name: (worth * w.exp()).sum().item() for name, w in (("row", row), ("plain", plain), ("tokens", token))}
     return Finding(

@@ -22,10 +22,10 @@ def curve() -> Finding:
     off: dict[str, list[float]] = {"ceiling": [], "middle": [], "ahead": [], "line": []}
     for seed in range(40):
         seen = truth + 0.01 * np.random.default_rng(seed).standard_normal(8)
-        whole, early = fit_sigmoid(compute, seen), fit_sigmoid(compute[:6], seen[:6])
+        full, early = fit_sigmoid(compute, seen), fit_sigmoid(compute[:6], seen[:6])
         line = np.polyfit(np.log(compute[:6]), seen[:6], 1)
-        off["ceiling"].append(abs(whole.most.estimate - 0.9))
-        off["middle"].append(abs(whole.half.estimate / 300 - 1))
+        off["ceiling"].append(abs(full.most.estimate - 0.9))
+        off["middle"].append(abs(full.half.estimate / 300 - 1))
         off["ahead"].append(float(np.abs(early(compute[6:]) - truth[6:]).max()))
         off["line"].append(float(np.abs(np.polyval(line, np.log(compute[6:])) - truth[6:]).max()))
     found = {name: median(values) for name, values in off.items()}
@@ -57,16 +57,16 @@ def curve() -> Finding:
 def data_efficiency() -> Finding:
     plain, seeds = rlcm_scaling(form=0.0, length=0.0), range(5)
     measured: dict[str, float] = {}
-    ahead = []
+    wins = []
     for labels in (16, 32, 64, 128):
         ours = sum(reasoned(plain, labels, steps=60, rate=20.0, seed=s) for s in seeds) / len(seeds)
         same, more = (sum(imitated(n, s) for s in seeds) / len(seeds) for n in (labels, 4 * labels))
         measured |= {f"{labels} labels": ours, f"{labels}, imitated": same, f"{4 * labels}, imitated": more}
-        ahead.append(ours >= more)
+        wins.append(ours >= more)
     return Finding(
         measured=measured,
         criterion="accuracy on fresh contents, mean of 5 seeds: RL on N labels >= imitation on 4 N, for some N",
-        holds=any(ahead),
+        holds=any(wins),
         note="A rule over 6 attributes, each with 16 wordings. The reasoner reads an attribute rightly 9 times in 10 "
         "before training, which the imitator has to learn. The reasoner samples what it says, which is its ceiling. "
         "It holds by a point, for 32 labels: from 64 on four times as many labels are worth more than reasoning. A "

@@ -10,9 +10,9 @@ from polopt.methods.rloo import rloo
 def unbiased() -> Finding:
     tree = TokenTree.bandit([0.0, 0.2, 0.4, 0.5, 0.9, 1.0])
     policy = TabularPolicy(tree, spread=1.0, seed=3)
-    sentence = rloo(group=2, kl=0)
-    ours = expectation(sentence, tree, policy)
-    own = sentence.but(**{"credit.baseline": GroupMean()})
+    algorithm = rloo(group=2, kl=0)
+    ours = expectation(algorithm, tree, policy)
+    own = algorithm.but(**{"credit.baseline": GroupMean()})
     with_self, shrunk = expectation(own, tree, policy), expectation(own, tree, policy, scale=0.5)
     return Finding(
         measured={

@@ -14,8 +14,8 @@ def course(metrics: tuple[str, ...] = METRICS, model: bool = False) -> dict[str,
     """How often tests have each metric, and quality, after 60 batches of 128 from a policy that writes anything."""
     tree = Grammar()
     policy = TabularPolicy(tree, critic=True)
-    sentence = rlsqm(metrics=metrics, model=model, kl=0.01)
-    train(sentence, tree, policy, steps=60, rate=10.0, rows=128, reference=TabularPolicy(tree))
+    algorithm = rlsqm(metrics=metrics, model=model, kl=0.01)
+    train(algorithm, tree, policy, steps=60, rate=10.0, rows=128, reference=TabularPolicy(tree))
     return {name: tree.share(policy, name) for name in (*METRICS, "quality")}
 
 
@@ -54,13 +54,13 @@ def modelled() -> Finding:
     refuted=True,
 )
 def gamed() -> Finding:
-    own, whole = {}, {}
+    own, qualities = {}, {}
     for name in METRICS:
         found = course((name,))
-        own[name], whole[name] = found[name], found["quality"]
+        own[name], qualities[name] = found[name], found["quality"]
     smells = course(SMELLS)
-    empty = [name for name in METRICS if own[name] >= 0.95 and whole[name] < 0.3]
-    measured = {f"quality, paid for {name}": value for name, value in whole.items()}
+    empty = [name for name in METRICS if own[name] >= 0.95 and qualities[name] < 0.3]
+    measured = {f"quality, paid for {name}": value for name, value in qualities.items()}
     measured |= {"metrics gamed, of 11": float(len(empty)), "least of its own metric": min(own.values())}
     measured |= {"quality, paid for no smell": smells["quality"], "quality, paid for all": course()["quality"]}
     return Finding(

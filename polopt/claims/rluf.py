@@ -8,7 +8,7 @@ import torch
 
 from polopt.backends import TextScorer, fit_scorer
 from polopt.backends.scorer import ScorerShape
-from polopt.claims.problems.reactions import ARMS, CLOSING, Audience, SpokenSource
+from polopt.claims.problems.reactions import ARMS, CLOSING, Audience, TextTreeSource
 from polopt.lab import TabularPolicy, learning
 from polopt.method import Finding, claim
 from polopt.methods.rluf import rluf
@@ -31,8 +31,8 @@ def studied(seed: int = 0) -> tuple[Audience, TextScorer, dict[str, float]]:
         known = dict(
             zip(zip(*audience.texts(), strict=True), scorer(*audience.texts()).sigmoid().tolist(), strict=True)
         )
-    said = [known[prompts[i], answers[i]] for i in late]
-    found = {"AUROC": auroc(said, liked[late]), "calibration error": calibration_error(said, liked[late])}
+    scores = [known[prompts[i], answers[i]] for i in late]
+    found = {"AUROC": auroc(scores, liked[late]), "calibration error": calibration_error(scores, liked[late])}
     style = torch.randn(10, 3, generator=generator, dtype=torch.double) @ torch.tensor(ARMS).T.double()
     chance = torch.tensor([known[pair] for pair in zip(*audience.texts(), strict=True)]).view_as(audience.chances)
     offline, online = ((style.softmax(1)[:, None] * x).sum(2).mean(1) for x in (chance, audience.chances))
@@ -59,17 +59,17 @@ def released(weight: float) -> dict[str, float]:
     audience, scorer, _ = studied()
     policy = TabularPolicy(audience.tree())
     algorithm = rluf(love=LearnedJudge(link="sigmoid").judges_with(scorer), weight=weight, kl=0)
-    source = SpokenSource(audience, policy, rows=64, seed=0)
+    source = TextTreeSource(audience, policy, rows=64, seed=0)
     for _ in zip(range(150), learning(algorithm, source, policy, rate=4.0), strict=False):
         pass
     source.refresh()
     p = policy.tree.log_probabilities(policy).detach().exp()
-    said = source.rollout(RolloutRequest(torch.arange(source.size).repeat(25), 1, Support())).extras["answer"]
+    answers = source.rollout(RolloutRequest(torch.arange(source.size).repeat(25), 1, Support())).extras["answer"]
     return {
         "love": (p * audience.chances).sum(1).mean().item(),
         "helpful": (p * audience.helpful).sum(1).mean().item(),
-        "phrase": sum(answer.endswith(CLOSING) for answer in said) / len(said),
-        "tic rate": tic_rate(said)[0],
+        "phrase": sum(answer.endswith(CLOSING) for answer in answers) / len(answers),
+        "tic rate": tic_rate(answers)[0],
     }
 
 

@@ -11,13 +11,13 @@ from polopt.methods.rorecomp import rorecomp
     baseline="GRPO on all rows, the same rollouts",
 )
 def one_step() -> Finding:
-    pulls = {}
+    slopes = {}
     for name, algorithm in (("all", grpo(group=16, kl=0)), ("recomposed", rorecomp(compensate=0.0))):
-        pulls[name] = pull_on_length(algorithm, shortest=8)
+        slopes[name] = pull_on_length(algorithm, shortest=8)
     return Finding(
-        measured={f"d length / d step, {name}": x for name, x in pulls.items()},
+        measured={f"d length / d step, {name}": x for name, x in slopes.items()},
         criterion="> 0 on all rows, < 0 on the recomposed (256 groups of 16; lengths 8 to 20 alike)",
-        holds=pulls["all"] > 0 > pulls["recomposed"],
+        holds=slopes["all"] > 0 > slopes["recomposed"],
     )
 
 

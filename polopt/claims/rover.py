@@ -48,7 +48,7 @@ def greedy_is_right() -> Finding:
     baseline="the best policy, worth 1",
 )
 def beyond_the_theorem() -> Finding:
-    # Behind choice 0 one of three choices pays 1; choice 1 is safe and dull, or a coin that pays 1.
+    # Behind choice 0 one of three choices has reward 1; choice 1 has a small sure reward, or 1 by a coin toss.
     answers = [(0, 0), (0, 1), (0, 2), (1, 0)]
     worth = {}
     for name, table in {"negative": [1.0, -1.0, -1.0, 0.0], "chance": [1.0, 0.0, 0.0, 0.5]}.items():
@@ -74,11 +74,13 @@ def first_step() -> Finding:
     for rho in (0.3, 1.0, 2.0):
         ours = rover(rho=rho)
         batch = ours.compute_advantages(ours.sampling(TreeSource(tree, policy, rows=64, needs=ours.required_fields)))
-        slopes = [
+        gradients = [
             flat_gradient(a.objective(batch, policy.evaluate(batch, a.objective.required_outputs)).loss, policy)
             for a in (ours, plain)
         ]
-        off[f"relative error, rho {rho}"] = ((slopes[0] - 2 * rho * slopes[1]).norm() / slopes[0].norm()).item()
+        off[f"relative error, rho {rho}"] = (
+            (gradients[0] - 2 * rho * gradients[1]).norm() / gradients[0].norm()
+        ).item()
     return Finding(measured=off, criterion="all < 1e-12", holds=max(off.values()) < 1e-12)
 
 
@@ -86,16 +88,16 @@ def _warm(tree: TokenTree) -> TabularPolicy:
     """Right in a tenth of all answers: in nine of ten cases uniform, else one of the right ones."""
     answers = 0.9 / len(tree.answers) + 0.1 * tree.outcome[0] / tree.outcome.sum()
     mask = tree.leaves().mask
-    odds = torch.zeros(tree.choices.shape, dtype=torch.double)
+    probs = torch.zeros(tree.choices.shape, dtype=torch.double)
     at = (tree.nodes[mask], tree.leaves().extras["tokens"][mask])
-    odds.index_put_(at, answers[:, None].expand(mask.shape)[mask], accumulate=True)
-    return TabularPolicy(tree).set_probabilities(odds / odds.sum(1, keepdim=True))
+    probs.index_put_(at, answers[:, None].expand(mask.shape)[mask], accumulate=True)
+    return TabularPolicy(tree).set_probabilities(probs / probs.sum(1, keepdim=True))
 
 
 def _found(tree: TokenTree, policy: TabularPolicy, seed: int) -> tuple[float, int]:
     """Success of a policy, and how many right answers 256 draws show."""
-    odds = tree.log_probabilities(policy).detach().exp()[0]
-    drawn = torch.multinomial(odds, 256, replacement=True, generator=torch.Generator().manual_seed(seed))
+    probs = tree.log_probabilities(policy).detach().exp()[0]
+    drawn = torch.multinomial(probs, 256, replacement=True, generator=torch.Generator().manual_seed(seed))
     return tree.value(policy).item(), len(drawn[tree.outcome[0][drawn] > 0].unique())
 
 
@@ -105,16 +107,16 @@ def _found(tree: TokenTree, policy: TabularPolicy, seed: int) -> tuple[float, in
     cost="slow",
 )
 def finds_most() -> Finding:
-    ours, theirs = [], []
+    ours, base = [], []
     for seed, tree in enumerate(_sparse(8)):
         ours.append(_found(tree, _follows(tree, 0.1), seed))
         policy = _warm(tree)
         train(grpo(group=16, kl=0), tree, policy, steps=300, rate=10.0, rows=4, seed=seed)
-        theirs.append(_found(tree, policy, seed))
+        base.append(_found(tree, policy, seed))
     mean = lambda pairs, i: sum(p[i] for p in pairs) / len(pairs)  # noqa: E731
-    success, distinct, other = mean(ours, 0), mean(ours, 1), mean(theirs, 1)
+    success, distinct, other = mean(ours, 0), mean(ours, 1), mean(base, 1)
     return Finding(
-        measured={"success": success, "distinct of 6": distinct, "GRPO success": mean(theirs, 0), "GRPO's": other},
+        measured={"success": success, "distinct of 6": distinct, "GRPO success": mean(base, 0), "GRPO's": other},
         criterion="success >= 0.99; distinct >= 3x GRPO's",
         holds=success >= 0.99 and distinct >= 3 * other,
         note="The values are exact here; what the regression learns of them is the next claim's.",
@@ -129,9 +131,9 @@ def finds_most() -> Finding:
 def keeps_more() -> Finding:
     problems = {"arms": many_right, "sequences": many_right_sequences}
     found = {
-        f"{name}, {who}": collapse(sentence, rate=1.0, seeds=8, steps=32, problem=problem)
+        f"{name}, {who}": collapse(algorithm, rate=1.0, seeds=8, steps=32, problem=problem)
         for name, problem in problems.items()
-        for who, sentence in (("ROVER", rover(group=64)), ("GRPO", grpo(group=64, kl=0)))
+        for who, algorithm in (("ROVER", rover(group=64)), ("GRPO", grpo(group=64, kl=0)))
     }
     ratios = [found[f"{name}, ROVER"] / found[f"{name}, GRPO"] for name in problems]
     return Finding(

@@ -9,7 +9,7 @@ from polopt.methods.sapo_swarm import sapo_swarm
 
 
 def swarm(external: float, idle: int = 0) -> float:
-    """Mean value over nodes and rounds of 8 nodes; the last `idle` of them publish what an untrained policy says."""
+    """Mean value over nodes and rounds of 8 nodes; the last `idle` of them publish an untrained policy's answers."""
     return cumulative(lambda node, pool: sapo_swarm(external=external).but(
         {"sampling.node": node, "sampling.pool": LocalPool(name=pool)}
     ), idle=idle)  # fmt: skip

@@ -15,13 +15,13 @@ from polopt.methods.score import TurnRewards, score
 
 @claim("With alpha 10 a corrected answer is worth 11, a spoilt one -10.", baseline="alpha 0")
 def table() -> Finding:
-    paid = torch.tensor([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]], dtype=torch.double)
+    rewards = torch.tensor([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]], dtype=torch.double)
     batch = Experience(
         mask=torch.ones(4, 2, dtype=torch.bool),
         turn=torch.arange(2).expand(4, -1),
-        extras={"answer_reward": paid},
-        rollout_logp=torch.zeros_like(paid),
-        ref_logp=torch.zeros_like(paid),
+        extras={"answer_reward": rewards},
+        rollout_logp=torch.zeros_like(rewards),
+        ref_logp=torch.zeros_like(rewards),
         group=torch.arange(4),  # a group of one has baseline 0
     )
     second = {alpha: score(alpha=alpha).compute_advantages(batch).advantage[:, 1].tolist() for alpha in (10.0, 0.0)}
@@ -34,11 +34,11 @@ def table() -> Finding:
 
 
 # An answer of the lab has one token; with some twenty the sum of their distances would be held as strongly.
-HELD = 2.0
+FIRST_KL = 2.0
 
 
 @functools.cache
-def first_stage(seed: int, first_kl: float = HELD) -> tuple[TwoTurns, TabularPolicy, TabularPolicy]:
+def first_stage(seed: int, first_kl: float = FIRST_KL) -> tuple[TwoTurns, TabularPolicy, TabularPolicy]:
     """The tree, the policy after 100 batches of stage 1, and before."""
     tree, policy, reference = copier()
     train(score(stage=1, first_kl=first_kl), tree, policy, steps=100, rate=2.0, rows=16, reference=reference, seed=seed)
@@ -126,14 +126,14 @@ def a_weight() -> Finding:
     bonus = score(kl=0.0)
     # The same weight without r1: alpha r2 for the second attempt's decisions, nothing more for the first's.
     second = bonus.but(reward=TurnRewards(weights=(0.0, 1.0)), **{"credit.bonus": 0.0})
-    whole, plain = (
+    full, plain = (
         expectation(score(kl=0.0, alpha=a), tree, policy, group=1, reference=reference).mean for a in (10.0, 0.0)
     )
     alone = expectation(second, tree, policy, group=1, reference=reference).mean
     at_second = torch.zeros_like(policy.logits, dtype=torch.bool)
     at_second[tree.nodes[:, tree.start + 1]] = True
     weighed = plain + 10.0 * torch.where(at_second.flatten(), alone, 0)
-    off, without = (((whole - other).norm() / whole.norm()).item() for other in (weighed, plain))
+    off, without = (((full - other).norm() / full.norm()).item() for other in (weighed, plain))
     return Finding(
         measured={"relative distance": off, "without the weight": without},
         criterion="distance < 1e-12; without the weight > 0.1",

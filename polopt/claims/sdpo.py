@@ -48,9 +48,9 @@ def sampled() -> Finding:
     )
     rows = batch.extras["has_teacher_signal"][:, None]
     gap = torch.where(batch.mask & rows, batch.extras["teacher_logp"] - batch.rollout_logp, 0)
-    slopes = []
+    gradients = []
     for trust in (SampledDistillation(), PolicyGradient()):
         loss = Surrogate(ratio=None, trust=trust)(batch.replace(advantage=gap), policy.evaluate(batch)).loss
-        slopes.append(flat_gradient(loss, policy))
-    off = ((slopes[0] - slopes[1]).norm() / slopes[1].norm()).item()
+        gradients.append(flat_gradient(loss, policy))
+    off = ((gradients[0] - gradients[1]).norm() / gradients[1].norm()).item()
     return Finding(measured={"relative error": off}, criterion="< 1e-12", holds=off < 1e-12)

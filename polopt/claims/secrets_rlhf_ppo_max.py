@@ -54,14 +54,14 @@ def no_collapse() -> Finding:
 
 @claim("The KL to the start shows the collapse before the truth falls.", baseline="the truth itself")
 def monitored() -> Finding:
-    ahead = []
+    lead_times = []
     for seed in range(3):
         truth, away = course(ppo(kl=0).but(credit=GAE(cut="zero")), seed)
         best = max(truth)
         fall = next((i for i in range(truth.index(best), len(truth)) if truth[i] < 0.9 * best), len(truth))
-        ahead.append(fall - next(i for i, kl in enumerate(away) if kl > 1))
+        lead_times.append(fall - next(i for i, kl in enumerate(away) if kl > 1))
     return Finding(
-        measured={"least steps ahead": float(min(ahead)), "most": float(max(ahead))},
+        measured={"least steps ahead": float(min(lead_times)), "most": float(max(lead_times))},
         criterion="1 nat is passed before the truth has lost a tenth of its peak, in all 3 runs of bare PPO",
-        holds=min(ahead) > 0,
+        holds=min(lead_times) > 0,
     )

@@ -81,8 +81,8 @@ def learns_faster() -> Finding:
     for name, reward, goal in (("one token decides", decisive, 0.95), ("every token pays", shared, 0.9)):
         tree = TokenTree.full(2, 8, reward)
         ours = effort(spo, tree, goal)
-        theirs = min(effort(plain, tree, goal), effort(lambda: plain().but(**{"credit.scale": None}), tree, goal))
-        measured |= {f"{name}, updates": ours[0] / theirs[0], f"{name}, tokens": ours[1] / theirs[1]}
+        base = min(effort(plain, tree, goal), effort(lambda: plain().but(**{"credit.scale": None}), tree, goal))
+        measured |= {f"{name}, updates": ours[0] / base[0], f"{name}, tokens": ours[1] / base[1]}
     return Finding(
         measured=measured,
         criterion="updates <= 0.5x and tokens <= 1.2x, in both problems",

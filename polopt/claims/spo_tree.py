@@ -65,8 +65,8 @@ def nearer() -> Finding:
     for _ in range(20):
         edges, rows = TreeRollouts(window=WINDOW)(branched), Rollouts(group=88)(plain)
         for level in range(3):
-            mine = edges[edges.extras["level"] == level]
-            for batch, errors in ((mine, off), (rows, broad)):
+            level_edges = edges[edges.extras["level"] == level]
+            for batch, errors in ((level_edges, off), (rows, broad)):
                 exact = _exact(tree, policy, batch.extras["leaf"], level)
                 errors.append((_found(credit, batch, tree, level) - exact).square())
     quotient = (torch.cat(broad).mean() / torch.cat(off).mean()).item()

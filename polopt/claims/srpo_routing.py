@@ -28,30 +28,30 @@ def identities() -> Finding:
     teacher = TreeTeacher(policy, algorithm.teacher or SelfTeacher())
     batch = algorithm.sampling(TreeSource(tree, policy, rows=64, needs=algorithm.required_fields))
     batch = algorithm.compute_advantages(teacher.teach(batch, TEACHER_FIELDS))
-    said = policy.evaluate(batch, algorithm.objective.required_outputs)
-    taught = batch.extras["has_teacher_signal"]
-    weights = TeacherCertainty(beta=2.0)(batch, said)[batch.mask & taught[:, None]]
-    nobody = batch.replace(extras={"has_teacher_signal": torch.zeros_like(taught)})
-    plain = _grpo().objective(batch, said).loss
+    evaluation = policy.evaluate(batch, algorithm.objective.required_outputs)
+    has_signal = batch.extras["has_teacher_signal"]
+    weights = TeacherCertainty(beta=2.0)(batch, evaluation)[batch.mask & has_signal[:, None]]
+    without_teacher = batch.replace(extras={"has_teacher_signal": torch.zeros_like(has_signal)})
+    plain = _grpo().objective(batch, evaluation).loss
     wrong = batch.outcome < 1
-    twin = torch.stack([(~wrong & (batch.group == g)).any() for g in batch.group])
+    has_sibling = torch.stack([(~wrong & (batch.group == g)).any() for g in batch.group])
     return Finding(
         measured={
             "weights' mean off 1": abs(weights.mean().item() - 1),
             "largest weight": weights.max().item(),
-            "distance to GRPO": abs((algorithm.objective(nobody, said).loss - plain).item()),
-            "rows routed wrongly": float((HasTeacher(below=1.0)(batch) != (wrong & twin)).sum()),
+            "distance to GRPO": abs((algorithm.objective(without_teacher, evaluation).loss - plain).item()),
+            "rows routed wrongly": float((HasTeacher(below=1.0)(batch) != (wrong & has_sibling)).sum()),
         },
         criterion="means and distance < 1e-12, no row routed wrongly; largest weight > 1.01",
         holds=abs(weights.mean().item() - 1) < 1e-12
-        and abs((algorithm.objective(nobody, said).loss - plain).item()) < 1e-12
-        and bool((HasTeacher(below=1.0)(batch) == (wrong & twin)).all())
+        and abs((algorithm.objective(without_teacher, evaluation).loss - plain).item()) < 1e-12
+        and bool((HasTeacher(below=1.0)(batch) == (wrong & has_sibling)).all())
         and weights.max().item() > 1.01,
     )
 
 
 def _grpo() -> Algorithm:
-    """GRPO's side of the sentence, for all rows."""
+    """GRPO's branch of the algorithm, for all rows."""
     return grpo(group=8, kl=0).but(
         **{"objective.aggregate": TokenMean(), "objective.trust": Clip(low=0.2, high=0.28, dual=3.0)}
     )
@@ -79,7 +79,7 @@ SENTENCES: dict[str, Callable[[], Algorithm]] = {
 @functools.cache
 def _course(name: str) -> tuple[float, float, float]:
     """Batches until 90 % are right, success after 100, and how many of the 27 right answers there then seem to be;
-    a reader that copies the sibling, mean of 3 seeds. Of steps 2, 6 and 20 the last is the best for all sentences."""
+    a reader that copies the sibling, mean of 3 seeds. Of steps 2, 6 and 20 the last is the best for all algorithms."""
     found = []
     for seed in range(3):
         (tree, policy), algorithm = one_decisive(), SENTENCES[name]()

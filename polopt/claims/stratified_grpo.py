@@ -45,9 +45,9 @@ def routes() -> Finding:
     worth, searched = {}, {}
     for alpha in (0.0, 0.8, 1.0):
         tree, policy = two_routes(10)
-        sentence = stratified_grpo(alpha=alpha, by=DecisionCount())
+        algorithm = stratified_grpo(alpha=alpha, by=DecisionCount())
         # Ten runs side by side: the loss is their mean, so ten times the rate of one.
-        train(sentence, tree, policy, steps=1500, rate=6.0, rows=10, seed=0, draw=coin)
+        train(algorithm, tree, policy, steps=1500, rate=6.0, rows=10, seed=0, draw=coin)
         p = tree.log_probabilities(policy).detach().exp()
         worth[alpha], searched[alpha] = (p * tree.outcome).sum(1), 1 - p[:, 0]
     solved = {alpha: int((v > 0.8).sum()) for alpha, v in worth.items()}

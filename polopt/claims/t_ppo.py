@@ -22,8 +22,8 @@ AS_ENDED = {"credit.credit.open": "cut"}
 def _unfinished() -> tuple[Experience, torch.Tensor]:
     """Walks of one window under a critic that is exact, and which of them go on."""
     tree, policy = with_exact_critic(*corridor(LENGTH))
-    sentence = t_ppo(window=WINDOW)
-    batch = sentence.sampling(TreeSource(tree, policy, rows=64, needs=sentence.required_fields))
+    algorithm = t_ppo(window=WINDOW)
+    batch = algorithm.sampling(TreeSource(tree, policy, rows=64, needs=algorithm.required_fields))
     return batch, ~batch.terminated
 
 
@@ -32,8 +32,8 @@ def last_is_zero() -> Finding:
     batch, going = _unfinished()
     found, last = t_ppo().credit(batch), ops.last_decision(batch.mask)
     copied = torch.where(last, batch.value, 0).sum(1)
-    told = GAE(lam=0.95)(batch.replace(final_value=copied))
-    off = (found - told).abs().max().item()
+    expected = GAE(lam=0.95)(batch.replace(final_value=copied))
+    off = (found - expected).abs().max().item()
     cut = found[last & going[:, None]].abs().max().item()
     return Finding(
         measured={"at the cut": cut, "largest difference from the baseline": off, "largest": found.abs().max().item()},
@@ -61,18 +61,18 @@ def _efforts(build: Callable[[], Algorithm], seeds: int = 2) -> tuple[float, flo
     tokens = waits = 0
     for seed in range(seeds):
         tree, policy = corridor(LENGTH)
-        sentence = build()
-        source = TreeSource(tree, policy, rows=32, seed=seed, needs=sentence.required_fields)
+        algorithm = build()
+        source = TreeSource(tree, policy, rows=32, seed=seed, needs=algorithm.required_fields)
         optimiser = torch.optim.Adam(policy.parameters(), lr=0.05)
         for _ in range(120):
             source.refresh()
-            batch = sentence.sampling(source)
+            batch = algorithm.sampling(source)
             waits += int(batch.extras["window"].sum(1).max())
-            batch = sentence.compute_advantages(batch)
+            batch = algorithm.compute_advantages(batch)
             for _ in range(2):
                 optimiser.zero_grad()
-                said = policy.evaluate(batch, sentence.objective.required_outputs)
-                sentence.objective(batch, said).loss.backward()
+                evaluation = policy.evaluate(batch, algorithm.objective.required_outputs)
+                algorithm.objective(batch, evaluation).loss.backward()
                 optimiser.step()
             if tree.value(policy) >= 0.8:
                 break
@@ -85,13 +85,13 @@ def _efforts(build: Callable[[], Algorithm], seeds: int = 2) -> tuple[float, flo
     baseline="a window of 60; windows that end the answer",
 )
 def corridor_in_windows() -> Finding:
-    ours, whole = _efforts(lambda: t_ppo(window=WINDOW)), _efforts(lambda: t_ppo(window=LENGTH))
+    ours, base = _efforts(lambda: t_ppo(window=WINDOW)), _efforts(lambda: t_ppo(window=LENGTH))
     ended = _efforts(lambda: t_ppo(window=WINDOW).but(AS_ENDED))
-    measured = {"tokens over PPO's": ours[0] / whole[0], "steps in a row over PPO's": ours[1] / whole[1]}
+    measured = {"tokens over PPO's": ours[0] / base[0], "steps in a row over PPO's": ours[1] / base[1]}
     return Finding(
-        measured=measured | {"as ended, tokens over PPO's": ended[0] / whole[0]},
+        measured=measured | {"as ended, tokens over PPO's": ended[0] / base[0]},
         criterion="tokens <= 1.1x; steps in a row, the longest row of each batch, <= 0.5x; as ended > 2x the tokens",
-        holds=ours[0] <= 1.1 * whole[0] and ours[1] <= 0.5 * whole[1] and ended[0] > 2 * whole[0],
+        holds=ours[0] <= 1.1 * base[0] and ours[1] <= 0.5 * base[1] and ended[0] > 2 * base[0],
         note="32 rows a batch. A batch of windows holds fewer tokens, so tokens buy more updates: that is why it needs "
         "fewer of them here. Stopped at 120 batches, which hides how much worse ending them is.",
     )

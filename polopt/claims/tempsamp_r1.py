@@ -16,12 +16,12 @@ from polopt.methods.tempsamp_r1 import Way, tempsamp_r1
 def advantages(way: Way, rewards: list[float]) -> list[float]:
     """Of one group whose last row is the solution."""
     reward = torch.tensor(rewards, dtype=torch.double)
-    shown = torch.arange(len(rewards)) == len(rewards) - 1
+    demonstrated = torch.arange(len(rewards)) == len(rewards) - 1
     batch = Experience(
         mask=torch.ones(len(rewards), 1, dtype=torch.bool),
         outcome=reward,
         group=torch.zeros(len(rewards), dtype=torch.long),
-        extras={"is_demonstration": shown},
+        extras={"is_demonstration": demonstrated},
     )
     return tempsamp_r1(way=way, kl=0).with_advantages(batch).advantage[:, 0].tolist()
 
@@ -46,8 +46,8 @@ def not_pushed_down() -> Finding:
 
 def steps_to(algorithm: Algorithm, goal: float, seed: int, most: int = 1500) -> int:
     """Batches of 4 groups until the mean overlap reaches the goal; `most` if it never does."""
-    tree, policy, shown = an_interval(seed)
-    loop = training(algorithm, tree, policy, rows=4, rate=2.0, seed=seed, demonstrations=shown)
+    tree, policy, demonstrations = an_interval(seed)
+    loop = training(algorithm, tree, policy, rows=4, rate=2.0, seed=seed, demonstrations=demonstrations)
     for step, _ in enumerate(loop, start=1):
         if step >= most or tree.value(policy) >= goal:
             break
@@ -68,9 +68,9 @@ def sooner() -> Finding:
 
 def entropy_drop(algorithm: Algorithm, seed: int, steps: int = 20) -> float:
     """Mean loss of entropy in a step, in nats."""
-    tree, policy, shown = an_interval(seed)
+    tree, policy, demonstrations = an_interval(seed)
     before = tree.entropy(policy).item()
-    train(algorithm, tree, policy, steps=steps, rows=4, rate=2.0, seed=seed, demonstrations=shown)
+    train(algorithm, tree, policy, steps=steps, rows=4, rate=2.0, seed=seed, demonstrations=demonstrations)
     return (before - tree.entropy(policy).item()) / steps
 
 

@@ -21,18 +21,18 @@ def rare_answers() -> Finding:
     plain = grpo(group=8, kl=0).but(**{"objective.aggregate": TokenMean()})
     sentences = {"lite": tricks_lite_ppo(), "grpo": plain, "dr-grpo": dr_grpo()}
     measured = {f"largest advantage, {n}": s.credit(batch).max().item() for n, s in sentences.items() if n != "dr-grpo"}
-    pull = {}
-    for name, sentence in sentences.items():
-        hard, medium, _ = norms_in_one_batch(sentence, [0.02, 0.5, 0.98])
-        pull[name] = hard / medium
-    measured |= {f"pull of success 0.02 over 0.5, {name}": value for name, value in pull.items()}
+    ratio = {}
+    for name, algorithm in sentences.items():
+        hard, medium, _ = norms_in_one_batch(algorithm, [0.02, 0.5, 0.98])
+        ratio[name] = hard / medium
+    measured |= {f"pull of success 0.02 over 0.5, {name}": value for name, value in ratio.items()}
     lite, other = measured["largest advantage, lite"], measured["largest advantage, grpo"]
     return Finding(
         measured=measured,
         criterion="largest advantage < 0.75x GRPO's; pull within 5 % of Dr. GRPO's, GRPO's more than 1.3x",
         holds=lite < 0.75 * other
-        and abs(pull["lite"] / pull["dr-grpo"] - 1) < 0.05
-        and pull["grpo"] > 1.3 * pull["dr-grpo"],
+        and abs(ratio["lite"] / ratio["dr-grpo"] - 1) < 0.05
+        and ratio["grpo"] > 1.3 * ratio["dr-grpo"],
         note="Exact expectations. GRPO's excess grows with the group: 8 answers at success 0.02 are mostly unanimous.",
     )
 
@@ -51,8 +51,8 @@ def label_noise() -> Finding:
         ("the same, 16x the rate", 0.99, 0.0436, 16.0),
         ("30 % of the easy labels", 0.95, 0.3, 1.0),
     ):
-        ours, theirs = (noisy_labels(s, start, flips, rate, seeds=10) for s in (tricks_lite_ppo(), plain))
-        lead[name] = ours - theirs
+        ours, base = (noisy_labels(s, start, flips, rate, seeds=10) for s in (tricks_lite_ppo(), plain))
+        lead[name] = ours - base
     return Finding(
         measured={f"lead, {name}": value for name, value in lead.items()},
         criterion="every lead >= 0.01 of success",

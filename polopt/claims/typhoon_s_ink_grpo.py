@@ -24,9 +24,9 @@ def both() -> Finding:
     ink = typhoon_s_ink_grpo()
     read = accuracy(sft().but(sampling=RawTexts()), rate=75.0 * 0.1 * 0.6)
     found = {"InK": accuracy(ink), "GRPO": accuracy(ink.but({"sampling.mix": []})), "texts": read}
-    steady = accuracy(typhoon_s_ink_grpo(probability=1.0, weight=0.06))
+    every_step = accuracy(typhoon_s_ink_grpo(probability=1.0, weight=0.06))
     return Finding(
-        measured={**found, "InK, every step, weight 0.06": steady},
+        measured={**found, "InK, every step, weight 0.06": every_step},
         criterion="InK >= 0.8, GRPO <= 0.1, texts <= 0.3 (25 facts, guessed 1 time in 400)",
         holds=found["InK"] >= 0.8 and found["GRPO"] <= 0.1 and found["texts"] <= 0.3,
         note="Reading at every step with the same average weight does as well: nothing here needs the coin.",
@@ -40,11 +40,11 @@ def average() -> Finding:
     written = torch.rand(tree.outcome.shape, generator=torch.Generator().manual_seed(0), dtype=torch.double)
     written[:, [len(answer) == 1 for answer in tree.answers]] = 0  # of one length, a mean of batches is the mean
     ink = typhoon_s_ink_grpo(texts=8).but({"objective.routes.0.weight": 0.0})
-    source, slopes = TreeSource(tree, policy, rows=8, texts=written), []
+    source, leaf_gradients = TreeSource(tree, policy, rows=8, texts=written), []
     probe = LeafGradient(ink, tree, policy, ink.sampling.support)  # type: ignore[arg-type]
     for _ in range(1000):
-        slopes.append(probe(ink.compute_advantages(ink.sampling(source))))
-    found = probe.pull_back(torch.stack(slopes)).mean(0)
+        leaf_gradients.append(probe(ink.compute_advantages(ink.sampling(source))))
+    found = probe.vjp(torch.stack(leaf_gradients)).mean(0)
     likelihood = tree.log_probabilities(policy) / 2  # two tokens each
     exact = flat_gradient(-(written / written.sum() * likelihood).sum(), policy)
     errors = {share: ((found - share * exact).norm() / (share * exact).norm()).item() for share in (0.06, 0.1)}

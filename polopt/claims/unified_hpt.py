@@ -51,8 +51,8 @@ def four_slots() -> Finding:
 
 def learned(algorithm: Algorithm, known: bool = True) -> tuple[float, float]:
     """Mean reward after 150 steps on prompts that can be solved, and on needles."""
-    tree, policy, shown = two_kinds(known)
-    train(algorithm, tree, policy, steps=150, rate=40.0, rows=tree.prompts, demonstrations=shown)
+    tree, policy, demonstrations = two_kinds(known)
+    train(algorithm, tree, policy, steps=150, rate=40.0, rows=tree.prompts, demonstrations=demonstrations)
     reward = (tree.log_probabilities(policy).detach().exp() * tree.outcome).sum(1)
     return reward[:10].mean().item(), reward[10:].mean().item()
 

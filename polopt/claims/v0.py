@@ -34,10 +34,10 @@ def foreseen(shuffled: bool = False) -> Foreseen:
     baseline="each policy's mean in its context; each prompt's mean over the training policies; a shuffled context",
 )
 def generalises() -> Finding:
-    found, dealt = foreseen(), foreseen(shuffled=True)
+    found, permuted = foreseen(), foreseen(shuffled=True)
     _, known = trained()
     prompt = known.scores[:150].mean(0)[found.places].expand_as(found.scores)
-    ours, shuffled = found.brier(found.predicted), dealt.brier(dealt.predicted)
+    ours, shuffled = found.brier(found.predicted), permuted.brier(permuted.predicted)
     base, mean = found.brier(found.base), found.brier(prompt)
     return Finding(
         measured={
@@ -46,7 +46,7 @@ def generalises() -> Finding:
             "policy's mean": base,
             "prompt's mean": mean,
             "context shuffled": shuffled,
-            "AUC, context shuffled": dealt.auc(),
+            "AUC, context shuffled": permuted.auc(),
             "the truth": found.brier(found.rates),
         },
         criterion="AUC >= 0.8; Brier below both means'; a shuffled context is worse by 0.02",
@@ -64,11 +64,11 @@ def routes() -> Finding:
         regrets.append(few.regret())
         best = few.rates.mean(1).argmax().expand(few.rates.shape[1])
         alone.append(float(router_regret(few.rates, best)))
-    ours, theirs = sum(regrets) / len(regrets), sum(alone) / len(alone)
+    ours, base = sum(regrets) / len(regrets), sum(alone) / len(alone)
     return Finding(
-        measured={"regret": ours, "best policy": theirs},
+        measured={"regret": ours, "best policy": base},
         criterion="regret, mean over 12 teams of 4 unseen policies, below that of the team's best policy",
-        holds=ours < theirs,
+        holds=ours < base,
     )
 
 
@@ -106,15 +106,17 @@ def next_checkpoint() -> Finding:
     runs = checkpoints(grpo(group=8, kl=0.0), seeds=6)
     off: dict[str, list[float]] = {"trained": [], "untrained": [], "mean score": []}
     g = torch.Generator().manual_seed(1)
-    for held, run in enumerate(runs):
-        shown = [h for i, other in enumerate(runs) if i != held for point in other for h in point.histories(range(1))]
+    for held_out, run in enumerate(runs):
+        histories = [
+            h for i, other in enumerate(runs) if i != held_out for point in other for h in point.histories(range(1))
+        ]
         sizes = InContext(width=16, buckets=512)
-        trained = fit(sizes.but(), shown, steps=150, context=16, queries=12)
+        trained = fit(sizes.but(), histories, steps=150, context=16, queries=12)
         for now, later in itertools.pairwise(run):
             order = torch.randperm(len(now.prompts), generator=g)
-            given, asked = order[:13], order[13:]
-            scores, truth = now.scores[0, given], later.rates[0, asked]
-            texts, questions = ([now.prompts[i] for i in rows.tolist()] for rows in (given, asked))
+            given, queried = order[:13], order[13:]
+            scores, truth = now.scores[0, given], later.rates[0, queried]
+            texts, questions = ([now.prompts[i] for i in rows.tolist()] for rows in (given, queried))
             guesses = {name: p(texts, scores, questions) for name, p in (("trained", trained), ("untrained", sizes))}
             for name, guess in {**guesses, "mean score": scores.mean()}.items():
                 off[name].append(float((guess - truth).square().mean()))

@@ -34,7 +34,7 @@ def drawn(error: float, prompts: int = 20_000, k: int = 4) -> tuple[torch.Tensor
 )
 def fused_error() -> Finding:
     measured: dict[str, float] = {}
-    holds = True
+    passed = True
     for error in (0.0, 0.3, 0.6, 1.0):
         rate, prior, won = drawn(error)
         rows = won.numel()
@@ -50,12 +50,12 @@ def fused_error() -> Finding:
             for n, x in (("mean", won.mean(1)), ("prior", prior), ("fused", fused))
         }
         measured |= {f"{n}, prior off by {error}": v for n, v in by.items()}
-        holds &= by["fused"] <= 1.15 * by["mean"] and (error > 0.6 or by["fused"] <= by["mean"])
-        holds &= error < 0.6 or by["fused"] < by["prior"]
+        passed &= by["fused"] <= 1.15 * by["mean"] and (error > 0.6 or by["fused"] <= by["mean"])
+        passed &= error < 0.6 or by["fused"] < by["prior"]
     return Finding(
         measured=measured,
         criterion="mean squared error: fused <= mean for a prior off by up to 0.6, <= 1.15 mean at 1; < prior from 0.6",
-        holds=holds,
+        holds=passed,
     )
 
 
@@ -67,8 +67,8 @@ def spends() -> Finding:
         tree = TokenTree.bandit([[1.0, 0.0]] * len(rate))
         policy = TabularPolicy(tree).set_probabilities(torch.stack([rate, 1 - rate], 1).clamp(1e-9, 1))
         source = TreeSource(tree, policy, rows=4 * len(rate))
-        told = OraclePredictor(rates=prior.tolist(), vocabulary=tree.vocabulary)
-        batch = v0_5().but(**{"sampling.budget.predictor": told}).sampling(source)
+        predictor = OraclePredictor(rates=prior.tolist(), vocabulary=tree.vocabulary)
+        batch = v0_5().but(**{"sampling.budget.predictor": predictor}).sampling(source)
         index = batch.extras["index"]
         bought = torch.bincount(index, minlength=len(rate)).double()
         wrong = (2 * (rate - prior)).abs() > 1
@@ -82,11 +82,11 @@ def spends() -> Finding:
     )
 
 
-def moments(sentence: Algorithm, rate: torch.Tensor, k: int = 4) -> tuple[float, float]:
+def moments(algorithm: Algorithm, rate: torch.Tensor, k: int = 4) -> tuple[float, float]:
     """Relative bias and variance of the policy gradient by groups of k, for policies that are right with probability
-    `rate` [N] and a prior that knows it: exact, over all 2^k outcomes of each."""
+    `rate` [N] and a prior that equals it: exact, over all 2^k outcomes of each."""
     outcomes = torch.cartesian_prod(*[torch.arange(2.0, dtype=torch.float64)] * k)
-    odds = torch.where(outcomes == 1, rate[:, None, None], 1 - rate[:, None, None]).prod(-1)
+    probs = torch.where(outcomes == 1, rate[:, None, None], 1 - rate[:, None, None]).prod(-1)
     won = outcomes.expand(len(rate), -1, -1).flatten()
     batch = Experience(
         mask=torch.ones(len(won), 1, dtype=torch.bool),
@@ -94,11 +94,11 @@ def moments(sentence: Algorithm, rate: torch.Tensor, k: int = 4) -> tuple[float,
         group=torch.arange(len(won) // k).repeat_interleave(k),
         extras={"predicted": rate.repeat_interleave(len(outcomes) * k)},
     )
-    advantage = sentence.with_advantages(batch).advantage.view(len(rate), -1, k)
+    advantage = algorithm.with_advantages(batch).advantage.view(len(rate), -1, k)
     # d log pi / d logit of an answer that is right with probability p is R - p.
     slope = (advantage * (outcomes - rate[:, None, None])).mean(-1)
-    mean, exact = (odds * slope).sum(1), rate * (1 - rate)
-    variance = (odds * (slope - mean[:, None]).square()).sum(1).mean()
+    mean, exact = (probs * slope).sum(1), rate * (1 - rate)
+    variance = (probs * (slope - mean[:, None]).square()).sum(1).mean()
     return float((mean - exact).norm() / exact.norm()), float(variance)
 
 
@@ -114,7 +114,7 @@ def gradient() -> Finding:
         "group's mean": dr_grpo(group=4),
     }
     rate = torch.linspace(0.05, 0.95, 19, dtype=torch.float64)
-    found = {name: moments(sentence, rate) for name, sentence in sentences.items()}
+    found = {name: moments(algorithm, rate) for name, algorithm in sentences.items()}
     measured = {f"relative bias, {name}": f[0] for name, f in found.items()}
     measured |= {f"variance, {name}": f[1] for name, f in found.items()}
     quotient = found["row left out"][1] / found["RLOO"][1]

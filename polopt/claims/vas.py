@@ -36,10 +36,10 @@ def sooner() -> Finding:
     for name, problem in problems.items():
         effort = torch.zeros(2, 2, dtype=torch.double)
         for seed in range(3):
-            for row, sentence in enumerate((vas(kl=0.0), grpo(group=8, kl=0))):
+            for row, algorithm in enumerate((vas(kl=0.0), grpo(group=8, kl=0))):
                 tree, policy = problem(seed)
                 goal = success(tree, policy) + 0.2
-                found = until(sentence, tree, policy, success, goal, limit=200, rate=16.0, prompts=16, seed=seed)
+                found = until(algorithm, tree, policy, success, goal, limit=200, rate=16.0, prompts=16, seed=seed)
                 effort[row] += torch.tensor(found)
         quotient = (effort[0] / effort[1]).tolist()
         measured |= {f"{name}: batches": quotient[0], f"{name}: rollouts": quotient[1]}

@@ -113,17 +113,17 @@ class GAE(Credit):
         going = truncated & ~_flagged(experience) if self.open == "last" else torch.zeros_like(truncated)
         if self.cut == "zero":
             terminated, truncated = terminated | (truncated & ~going), going
-        final, asked = experience.final_value, truncated & ~going
+        final, bootstrapped = experience.final_value, truncated & ~going
         if final is None:
-            if asked.any():
+            if bootstrapped.any():
                 raise ExperienceError(
-                    f"credit.GAE: {int(asked.any(1).sum())} of {len(mask)} rows did not terminate and need "
+                    f"credit.GAE: {int(bootstrapped.any(1).sum())} of {len(mask)} rows did not terminate and need "
                     f"experience.final_value of shape {[len(mask)]}, found None; evaluate the critic after the "
                     "last decision"
                 )
             final = torch.zeros_like(value)
         if final.ndim == 1:
-            inside = asked & ~ops.last_decision(mask)
+            inside = bootstrapped & ~ops.last_decision(mask)
             if inside.any():
                 raise ExperienceError(
                     f"credit.GAE: {int(inside.any(1).sum())} rows were cut off before their last decision and need "
@@ -131,7 +131,7 @@ class GAE(Credit):
                 )
             final = final[:, None].expand_as(value)
         reward = ops.per_decision_reward(experience.reward.detach(), mask).to(value.dtype)
-        final = torch.where(going, value, torch.where(asked, final.detach(), 0).to(value.dtype))
+        final = torch.where(going, value, torch.where(bootstrapped, final.detach(), 0).to(value.dtype))
         return ops.gae(reward, value, final, terminated, truncated, mask, self.gamma, self.lam)
 
     def value_target(self, experience: Experience) -> Tensor:

@@ -9,7 +9,7 @@ from typing import Any
 from polopt.errors import UserError
 from polopt.guards.guard import Guard, GuardVerdict, ToolCall
 
-Ask = Callable[[ToolCall, str], bool]
+ApprovalCallback = Callable[[ToolCall, str], bool]
 
 
 class CallRefused(UserError, RuntimeError):
@@ -28,7 +28,9 @@ class GuardedTools(Mapping[str, Callable[..., Any]]):
     fallback "end" every call is refused.
     """
 
-    def __init__(self, tools: Mapping[str, Callable[..., Any]], guard: Guard, ask: Ask | None = None) -> None:
+    def __init__(
+        self, tools: Mapping[str, Callable[..., Any]], guard: Guard, ask: ApprovalCallback | None = None
+    ) -> None:
         self._tools, self.guard, self.ask = dict(tools), guard, ask
         self.memory: list[ToolCall] = []
         self.refused: list[tuple[ToolCall, GuardVerdict]] = []
@@ -64,14 +66,14 @@ class GuardedTools(Mapping[str, Callable[..., Any]]):
         return approved(call, verdict, self.ask)
 
 
-def approved(call: ToolCall, verdict: GuardVerdict, ask: Ask | None) -> GuardVerdict:
+def approved(call: ToolCall, verdict: GuardVerdict, ask: ApprovalCallback | None) -> GuardVerdict:
     """Returns the verdict after human approval if the guard's fallback is "ask"; without `ask`, a refusal stands."""
     if not verdict.allow and verdict.fallback == "ask" and ask is not None and ask(call, verdict.reason) is True:
         return GuardVerdict(True)
     return verdict
 
 
-def guarded(tools: Mapping[str, Callable[..., Any]], guard: Guard, ask: Ask | None = None) -> GuardedTools:
+def guarded(tools: Mapping[str, Callable[..., Any]], guard: Guard, ask: ApprovalCallback | None = None) -> GuardedTools:
     """Wraps tools with a guard, for any agent.
 
     ask: a callback, called with a call and the reason where the guard's fallback is "ask"; only True lets the call run.

@@ -117,8 +117,8 @@ class LinearPattern:
         if kind is c.ANY:
             return lambda letter: letter != "\n"
         if kind in (c.LITERAL, c.NOT_LITERAL):
-            wanted, same = chr(value), kind is c.LITERAL
-            return lambda letter: (letter == wanted) is same
+            expected, same = chr(value), kind is c.LITERAL
+            return lambda letter: (letter == expected) is same
         negated = value[0][0] is c.NEGATE
         tests = [self._member(*member) for member in (value[1:] if negated else value)]
         return lambda letter: any(test(letter) for test in tests) is not negated

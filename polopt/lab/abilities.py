@@ -49,8 +49,8 @@ def abilities(policies: int, prompts: int, *, skills: int = 4, seed: int = 0) ->
     normal = lambda *shape: torch.randn(*shape, generator=g, dtype=torch.float64)  # noqa: E731
     meaning = normal(len(WORDS), skills)
     named = torch.stack([torch.randperm(len(WORDS), generator=g)[:4] for _ in range(prompts)])
-    asked = meaning[named].sum(1) / 2
-    rates = (1.5 * normal(policies, skills) @ asked.T + normal(policies, 1)).sigmoid()
+    features = meaning[named].sum(1) / 2
+    rates = (1.5 * normal(policies, skills) @ features.T + normal(policies, 1)).sigmoid()
     texts = ["Question: " + " ".join(WORDS[i] for i in row) + "?" for row in named.tolist()]
     return Abilities(texts, rates, torch.bernoulli(rates, generator=g))
 
@@ -96,17 +96,19 @@ def foresee(
         which prompts it succeeds.
     """
     order = torch.randperm(len(known.prompts), generator=torch.Generator().manual_seed(1))
-    given, asked = order[:context], order[context:]
-    texts, questions = ([known.prompts[i] for i in rows.tolist()] for rows in (given, asked))
+    given, queried = order[:context], order[context:]
+    texts, questions = ([known.prompts[i] for i in rows.tolist()] for rows in (given, queried))
     found, base = [], []
     for m in policies:
         scores = known.scores[m][given]
         if shuffled:
             scores = scores[torch.randperm(context, generator=torch.Generator().manual_seed(m))]
         found.append(predictor(texts, scores, questions))
-        base.append(scores.mean().expand(len(asked)))
+        base.append(scores.mean().expand(len(queried)))
     rows = torch.tensor(list(policies))[:, None]
-    return Foreseen(torch.stack(found), known.scores[rows, asked], known.rates[rows, asked], asked, torch.stack(base))
+    return Foreseen(
+        torch.stack(found), known.scores[rows, queried], known.rates[rows, queried], queried, torch.stack(base)
+    )
 
 
 def checkpoints(algorithm: Algorithm, seeds: int, *, steps: int = 100, every: int = 10) -> list[list[Abilities]]:

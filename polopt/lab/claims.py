@@ -29,12 +29,14 @@ def norms_by_success(algorithm: Algorithm, power: float) -> float:
     norms = {}
     for p in (0.1, 0.5, 0.9):
         policy = TabularPolicy(tree).set_probabilities(torch.tensor([p, 1 - p], dtype=torch.double))
-        deck, _ = TreeSource(tree, policy, rows=group).deck()
-        probe = LeafGradient(algorithm, tree, policy, deck.support)
+        leaf_table, _ = TreeSource(tree, policy, rows=group).leaf_table()
+        probe = LeafGradient(algorithm, tree, policy, leaf_table.support)
         weights = torch.distributions.Binomial(group, torch.tensor(p).double()).log_prob(torch.arange(group + 1)).exp()
         counts = (weights > 1e-6).nonzero().flatten()
-        slopes = [probe(algorithm.compute_advantages(deck[(torch.arange(group) >= right).long()])) for right in counts]
-        norms[p] = (weights[counts] @ probe.pull_back(torch.stack(slopes))).norm().item()
+        leaf_gradients = [
+            probe(algorithm.compute_advantages(leaf_table[(torch.arange(group) >= right).long()])) for right in counts
+        ]
+        norms[p] = (weights[counts] @ probe.vjp(torch.stack(leaf_gradients))).norm().item()
     return max(abs(norms[p] / norms[0.5] / (4 * p * (1 - p)) ** power - 1) for p in norms)
 
 
@@ -42,11 +44,11 @@ def rare_arm(algorithm: Algorithm, steps: int, probability: float = 0.01, rate: 
     """Returns the growth of a rare right arm's probability over `steps` on one batch that contains it; mean of 8
     batches."""
     tree = TokenTree.bandit([1.0] + [0.0] * 9)
-    odds = torch.tensor([probability] + [(1 - probability) / 9] * 9, dtype=torch.double)
+    probs = torch.tensor([probability] + [(1 - probability) / 9] * 9, dtype=torch.double)
     growth: list[float] = []
     seed = 0
     while len(growth) < 8:
-        policy = TabularPolicy(tree).set_probabilities(odds)
+        policy = TabularPolicy(tree).set_probabilities(probs)
         train(algorithm, tree, policy, steps=1, epochs=steps, rate=rate, seed=seed)
         after = tree.value(policy).item()
         if after > 1.01 * probability:
@@ -105,10 +107,10 @@ def fitted(algorithm: Algorithm, counts: list[int]) -> tuple[float, float]:
     policy = TabularPolicy(tree, spread=0.5, seed=4)
     rows = torch.arange(len(counts)).repeat_interleave(torch.tensor(counts))
     batch = algorithm.compute_advantages(tree.leaves()[rows])
-    wanted = torch.tensor(counts, dtype=torch.double) / sum(counts)
+    target = torch.tensor(counts, dtype=torch.double) / sum(counts)
 
     def distance() -> float:
-        return (tree.log_probabilities(policy).detach().exp()[0] - wanted).abs().sum().item() / 2
+        return (tree.log_probabilities(policy).detach().exp()[0] - target).abs().sum().item() / 2
 
     before = distance()
     descend(algorithm, batch, policy, steps=200)
@@ -152,8 +154,8 @@ def collapse(
             source.refresh()
             batch = algorithm.compute_advantages(algorithm.sampling(source))
             for _ in range(steps):
-                said = policy.evaluate(batch, algorithm.objective.required_outputs)
-                loss = algorithm.objective(batch, said).loss
+                evaluation = policy.evaluate(batch, algorithm.objective.required_outputs)
+                loss = algorithm.objective(batch, evaluation).loss
                 with torch.no_grad():
                     policy.logits.sub_(rate * torch.autograd.grad(loss, policy.logits)[0])
         found.append(effective(tree, policy))

@@ -32,19 +32,19 @@ def two_kinds(known: bool = True, half: int = 10, arms: int = 200) -> Problem:
     with torch.no_grad():
         policy.logits[:half, :20] = 4.0 if known else -4.0
         policy.logits[half:, 0] = -4.0
-    shown = torch.zeros_like(worth)
-    shown[:half, int((worth[0] - 0.8).abs().argmin())] = 1.0
-    shown[half:, 0] = 1.0
-    return tree, policy, shown
+    demonstrations = torch.zeros_like(worth)
+    demonstrations[:half, int((worth[0] - 0.8).abs().argmin())] = 1.0
+    demonstrations[half:, 0] = 1.0
+    return tree, policy, demonstrations
 
 
 def noisy_labels(classes: int = 10, wrong: int = 10, share: float = 0.2) -> Problem:
     """Returns a bandit with a right arm for each prompt, and demonstrations of which a fraction shows one of `wrong`
     arms that are never right."""
     tree = TokenTree.bandit(torch.eye(classes, classes + wrong).tolist())
-    shown = (1 - share) * torch.eye(classes, classes + wrong, dtype=torch.double)
-    shown[:, classes:] = share / wrong
-    return tree, TabularPolicy(tree), shown
+    demonstrations = (1 - share) * torch.eye(classes, classes + wrong, dtype=torch.double)
+    demonstrations[:, classes:] = share / wrong
+    return tree, TabularPolicy(tree), demonstrations
 
 
 def an_interval(seed: int = 0, prompts: int = 1, grid: int = 64) -> Problem:
@@ -64,8 +64,8 @@ def an_interval(seed: int = 0, prompts: int = 1, grid: int = 64) -> Problem:
     tied = torch.zeros(len(tree.choices), dtype=torch.long)
     prompt = torch.arange(prompts).repeat_interleave(grid**2)
     tied[tree.nodes[:, tree.start]], tied[tree.nodes[:, tree.start + 1]] = 2 * prompt, 2 * prompt + 1
-    shown = (places == right[:, None]).all(-1).double()
-    return tree, TabularPolicy(tree, tied=tied), shown
+    demonstrations = (places == right[:, None]).all(-1).double()
+    return tree, TabularPolicy(tree, tied=tied), demonstrations
 
 
 def another_style(prompts: int = 20, facts: int = 10) -> Problem:
@@ -86,10 +86,10 @@ def another_style(prompts: int = 20, facts: int = 10) -> Problem:
     with torch.no_grad():
         policy.logits[0, facts] = math.log(0.99 / 0.01)
         policy.logits[1 + torch.arange(prompts), right] = math.log(0.8 / 0.2 * (facts - 1))
-    shown = torch.zeros(prompts, 2, facts, dtype=torch.double)
-    shown[:, 1] = 0.1 / (facts - 1)
-    shown[torch.arange(prompts), 1, right] = 0.9
-    return tree, policy, shown.flatten(1)
+    demonstrations = torch.zeros(prompts, 2, facts, dtype=torch.double)
+    demonstrations[:, 1] = 0.1 / (facts - 1)
+    demonstrations[torch.arange(prompts), 1, right] = 0.9
+    return tree, policy, demonstrations.flatten(1)
 
 
 def read_or_guess(keys: int = 25, facts: int = 400, style: float = 0.2) -> Problem:

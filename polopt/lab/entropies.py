@@ -108,9 +108,9 @@ def fork_curve(
     leaves, seen = tree.leaves(), list[tuple[float, float, float]]()
 
     def watch() -> float:
-        said = policy.evaluate(leaves, frozenset({"entropy"}))
+        evaluation = policy.evaluate(leaves, frozenset({"entropy"}))
         reached = tree.log_probabilities(policy).exp().flatten()
-        fork, filler = (said.entropy[:, tree.start + i :: 2].mean(1) @ reached for i in (0, 1))
+        fork, filler = (evaluation.entropy[:, tree.start + i :: 2].mean(1) @ reached for i in (0, 1))
         seen.append((tree.value(policy).item(), fork.item(), filler.item()))
         return 0.0
 

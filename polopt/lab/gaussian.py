@@ -70,8 +70,8 @@ class GaussianChain(nn.Module):
             horizon=T,
             extras=extras,
         )
-        said = self.evaluate(batch, frozenset({"extras.mean"}))
-        return batch.replace(rollout_logp=said.logp, extras={"mean": said.extras["mean"]})
+        evaluation = self.evaluate(batch, frozenset({"extras.mean"}))
+        return batch.replace(rollout_logp=evaluation.logp, extras={"mean": evaluation.extras["mean"]})
 
     def evaluate(self, experience: Experience, needs: frozenset[str] = frozenset()) -> Evaluation:
         """Returns the log-density of each step, summed over its dimensions, and `extras["mean"]` if `needs` contains

@@ -71,8 +71,8 @@ class Reading(nn.Module):
     def evaluate(self, experience: Experience, needs: frozenset[str] = frozenset()) -> Evaluation:
         """Evaluates the rows as `TabularPolicy.evaluate` does, with the rules in the prompt."""
         tree = self.reader.policy.tree
-        told = self.right[experience.extras["leaf"] // len(tree.answers)]
-        hint = torch.where(experience.mask, told[:, None], -1)
+        rules = self.right[experience.extras["leaf"] // len(tree.answers)]
+        hint = torch.where(experience.mask, rules[:, None], -1)
         return self.reader.evaluate(experience.replace(extras={"hint": hint}), needs)
 
 
@@ -97,13 +97,13 @@ def pooled(tree: TokenTree, old: TabularPolicy, begin: Sequence[int], share: flo
     """
     leaves = tree.leaves()
     with torch.no_grad():
-        said = torch.where(leaves.mask, old.evaluate(leaves).logp, 0)
-    told = torch.full(leaves.mask.shape, -1)
-    told[:, tree.start : tree.start + len(begin)] = torch.tensor(begin)
-    forced = torch.where(leaves.extras["tokens"] == told, 0.0, NOTHING).double()
-    probed = torch.where((told >= 0) & leaves.mask, forced, said)
+        policy_logp = torch.where(leaves.mask, old.evaluate(leaves).logp, 0)
+    forced_tokens = torch.full(leaves.mask.shape, -1)
+    forced_tokens[:, tree.start : tree.start + len(begin)] = torch.tensor(begin)
+    forced = torch.where(leaves.extras["tokens"] == forced_tokens, 0.0, NOTHING).double()
+    probed = torch.where((forced_tokens >= 0) & leaves.mask, forced, policy_logp)
     twice = torch.arange(2 * len(leaves)) % len(leaves)
     kind = torch.arange(2 * len(leaves)) >= len(leaves)
-    extras = {"probe": kind, "policy_logp": said[twice], "probe_logp": probed[twice]}
-    odds = torch.cat([(1 - share) * said.sum(1).exp(), share * probed.sum(1).exp()])
-    return leaves[twice].replace(extras=extras), odds
+    extras = {"probe": kind, "policy_logp": policy_logp[twice], "probe_logp": probed[twice]}
+    probs = torch.cat([(1 - share) * policy_logp.sum(1).exp(), share * probed.sum(1).exp()])
+    return leaves[twice].replace(extras=extras), probs

@@ -38,8 +38,8 @@ class KLRow:
 def three_actions() -> tuple[TokenTree, TabularPolicy, TabularPolicy, TabularPolicy]:
     """Returns a bandit with three arms, a policy, a reference, and a behaviour policy."""
     tree = TokenTree.bandit([0.0, 0.0, 0.0])
-    odds = ([0.6, 0.3, 0.1], [0.2, 0.5, 0.3], [0.3, 0.3, 0.4])
-    policies = [TabularPolicy(tree).set_probabilities(torch.tensor(p, dtype=torch.double)) for p in odds]
+    probs = ([0.6, 0.3, 0.1], [0.2, 0.5, 0.3], [0.3, 0.3, 0.4])
+    policies = [TabularPolicy(tree).set_probabilities(torch.tensor(p, dtype=torch.double)) for p in probs]
     return tree, policies[0], policies[1], policies[2]
 
 
@@ -54,7 +54,7 @@ def kl_table(tree: TokenTree, policy: TreePolicy, reference: TreePolicy, behavio
     exact = tree.kl(policy, reference).item()
     rows = []
     for sampler in (policy, behaviour):
-        odds = tree.log_probabilities(sampler).detach().exp().flatten() / tree.prompts
+        probs = tree.log_probabilities(sampler).detach().exp().flatten() / tree.prompts
         leaves = tree.leaves()
         leaves = leaves.replace(
             rollout_logp=sampler.evaluate(leaves).logp.detach(), ref_logp=reference.evaluate(leaves).logp.detach()
@@ -63,17 +63,17 @@ def kl_table(tree: TokenTree, policy: TreePolicy, reference: TreePolicy, behavio
             for ratio in (None, TokenRatio()):
                 part = ReferenceKL(value=kind, gradient=kind, ratio=ratio)
                 terms = torch.where(leaves.mask, part(leaves, policy.evaluate(leaves)), 0).sum(1)
-                slope = flat_gradient(odds @ terms, policy)
+                gradient = flat_gradient(probs @ terms, policy)
                 # Off-policy the value is weighed like the gradient; the part reports it unweighed.
                 rows.append(
                     KLRow(
                         estimator=kind,
                         ratio=ratio is not None,
                         on_policy=sampler is policy,
-                        value_bias=(odds @ terms).item() - exact,
-                        to_reverse=((slope - reverse).norm() / reverse.norm()).item(),
-                        to_forward=((slope - forward).norm() / forward.norm()).item(),
-                        to_zero=(slope.norm() / reverse.norm()).item(),
+                        value_bias=(probs @ terms).item() - exact,
+                        to_reverse=((gradient - reverse).norm() / reverse.norm()).item(),
+                        to_forward=((gradient - forward).norm() / forward.norm()).item(),
+                        to_zero=(gradient.norm() / reverse.norm()).item(),
                     )
                 )
     return rows

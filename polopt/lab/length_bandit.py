@@ -17,7 +17,7 @@ from polopt.lab.tree import TokenTree
 from polopt.objectives import SequenceSum
 
 LENGTHS, EASY, HARD = 20, 7, 3
-APART = 0.3  # the weight of a difficulty's own logits, beside those that all questions share
+DIFFICULTY_WEIGHT = 0.3  # the weight of a difficulty's own logits, beside those that all questions share
 
 
 def success() -> Tensor:
@@ -37,9 +37,9 @@ class LengthPolicy(LinearPolicy):
     """
 
     def evaluate(self, experience: Experience, needs: frozenset[str] = frozenset()) -> Evaluation:
-        said = super().evaluate(experience, needs)
+        evaluation = super().evaluate(experience, needs)
         first = experience.mask & (experience.mask.cumsum(1) == 1)
-        return Evaluation(logp=torch.where(first, said.logp, 0), support=said.support)
+        return Evaluation(logp=torch.where(first, evaluation.logp, 0), support=evaluation.support)
 
 
 def length_bandit() -> tuple[TokenTree, LengthPolicy]:
@@ -52,7 +52,7 @@ def length_bandit() -> tuple[TokenTree, LengthPolicy]:
     kinds = ["easy"] * EASY + ["hard"] * HARD
     tree = TokenTree(LENGTHS, answers, success(), EASY + HARD, kinds)
     hard = torch.tensor([kind == "hard" for kind in kinds]).double()
-    features = torch.stack([torch.ones_like(hard), APART * (1 - hard), APART * hard], 1)
+    features = torch.stack([torch.ones_like(hard), DIFFICULTY_WEIGHT * (1 - hard), DIFFICULTY_WEIGHT * hard], 1)
     return tree, LengthPolicy(tree, features, torch.zeros(3, LENGTHS, dtype=torch.double))
 
 
@@ -83,8 +83,8 @@ def thrift(algorithm: Algorithm, *, steps: int = 1500, rate: float = 0.3, seeds:
                 lowest = min(lowest, rightness(tree, policy)[1].item())
             if batch == steps:
                 break
-        odds = tree.log_probabilities(policy).detach().exp()
-        length = odds @ torch.arange(1.0, LENGTHS + 1, dtype=torch.double)
+        probs = tree.log_probabilities(policy).detach().exp()
+        length = probs @ torch.arange(1.0, LENGTHS + 1, dtype=torch.double)
         found.append([*rightness(tree, policy).tolist(), length[:EASY].mean(), length[EASY:].mean(), lowest])
     return Thrift(*torch.tensor(found, dtype=torch.double).mean(0).tolist())
 

@@ -36,8 +36,8 @@ class EpisodicProblem:
         S, A = policy.shape
         q, v = np.zeros((self.horizon, S, A)), np.zeros((self.horizon + 1, S))
         for t in range(self.horizon - 1, -1, -1):
-            ahead = np.append(v[t + 1], 0.0)
-            q[t] = (self.transitions * (self.reward + gamma * ahead)).sum(-1)
+            next_value = np.append(v[t + 1], 0.0)
+            q[t] = (self.transitions * (self.reward + gamma * next_value)).sum(-1)
             v[t] = (policy * q[t]).sum(-1)
         return q, v
 

@@ -103,13 +103,13 @@ def bias_variance(
         needs=algorithm.required_fields,
     )
     algorithm = algorithm.but()
-    slopes, first = [], True
+    leaf_gradients, first = [], True
     for _ in range(batches):
         experience = algorithm.compute_advantages(algorithm.sampling(source))
         if first:
             probe, first = LeafGradient(algorithm, problem, policy, experience.support), False
-        slopes.append(probe(experience))
-    return BiasVariance.of(-probe.pull_back(torch.stack(slopes)), scale * problem.gradient(policy))
+        leaf_gradients.append(probe(experience))
+    return BiasVariance.of(-probe.vjp(torch.stack(leaf_gradients)), scale * problem.gradient(policy))
 
 
 def expectation(
@@ -140,23 +140,23 @@ def expectation(
     group = group or group_of(algorithm)
     if len(problem.answers) ** group > 20_000:
         raise ValueError(f"expectation: {len(problem.answers)}^{group} groups are too many to list; use bias_variance")
-    dealer = _Dealer(
+    source = _GivenLeaves(
         problem, policy, rows=group, behaviour=behaviour, reference=reference, needs=algorithm.required_fields
     )
     support = algorithm.sampling.rollout_support or PLAIN
-    shown = "demonstrations" in algorithm.sampling.source_capabilities
-    odds = dealer.demonstrations if shown else dealer.deck(support)[1]
-    odds = odds / odds.sum(1, keepdim=True) / problem.prompts
+    uses_demonstrations = "demonstrations" in algorithm.sampling.source_capabilities
+    probs = source.demonstrations if uses_demonstrations else source.leaf_table(support)[1]
+    probs = probs / probs.sum(1, keepdim=True) / problem.prompts
     probe = LeafGradient(algorithm, problem, policy, support)
-    slopes, weights = [], []
+    leaf_gradients, weights = [], []
     for prompt in range(problem.prompts):
         for answers in itertools.product(range(len(problem.answers)), repeat=group):
-            weight = problem.prompts ** (group - 1) * math.prod(odds[prompt, a].item() for a in answers)
+            weight = problem.prompts ** (group - 1) * math.prod(probs[prompt, a].item() for a in answers)
             if weight > 0:
-                dealer.dealt = torch.tensor(answers) + prompt * len(problem.answers)
-                slopes.append(probe(algorithm.compute_advantages(algorithm.sampling(dealer))))
+                source.leaf = torch.tensor(answers) + prompt * len(problem.answers)
+                leaf_gradients.append(probe(algorithm.compute_advantages(algorithm.sampling(source))))
                 weights.append(weight)
-    gradients = -probe.pull_back(torch.stack(slopes))
+    gradients = -probe.vjp(torch.stack(leaf_gradients))
     w = gradients.new_tensor(weights)
     mean = w @ gradients
     variance = (w @ (gradients - mean).square()).sum().item()
@@ -183,63 +183,63 @@ def _compare(mean: Tensor, exact: Tensor) -> dict[str, Any]:
     return {"mean": mean, "exact": exact, "bias": bias, "relative_bias": bias / max(size, 1e-300), "cosine": cosine}
 
 
-class _Dealer(TreeSource):
+class _GivenLeaves(TreeSource):
     """A source that returns the same given rows at every rollout."""
 
-    dealt: Tensor
+    leaf: Tensor
 
     def rollout(self, request: RolloutRequest) -> Experience:
         if request.lookahead is not None and request.lookahead.share > 0:
             raise ValueError("expectation: rows that look ahead are not independent answers; use bias_variance")
-        index = self.dealt // len(self.tree.answers)
-        batch = self.deck(request.support)[0][self.dealt].replace(
+        index = self.leaf // len(self.tree.answers)
+        batch = self.leaf_table(request.support)[0][self.leaf].replace(
             group=torch.zeros_like(index), extras={"index": index}
         )
         return self._settled(batch, torch.zeros_like(batch.lengths))
 
     def demonstrate(self, rows: int) -> Experience:
-        shown = self.rollout(RolloutRequest(self.take(1), rows, Support()))
-        return shown.replace(outcome=torch.ones_like(shown.outcome))
+        demonstrations = self.rollout(RolloutRequest(self.take(1), rows, Support()))
+        return demonstrations.replace(outcome=torch.ones_like(demonstrations.outcome))
 
 
 class LeafGradient:
     """Gradients of many batches at the cost of one evaluation.
 
     A batch's rows are leaves, so the policy evaluates all leaves once. Each batch differentiates its loss with respect
-    to the evaluation's outputs; `pull_back` maps all of these gradients to the parameters by the chain rule.
+    to the evaluation's outputs; `vjp` maps all of these gradients to the parameters by the chain rule.
     """
 
     def __init__(self, algorithm: Algorithm, problem: TokenTree, policy: TreePolicy, support: Support) -> None:
-        said = policy.evaluate(problem.leaves(support), algorithm.objective.active_fields("policy_outputs"))
+        evaluation = policy.evaluate(problem.leaves(support), algorithm.objective.active_fields("policy_outputs"))
         self.algorithm, self.support = algorithm, support
         self.parameters = list(policy.parameters())
-        self.said = {n: v for n in SAID if (v := getattr(said, n)) is not None}
-        self.said |= {f"extras.{name}": value for name, value in said.extras.items()}
-        self.heard = {n: v.detach() for n, v in self.said.items()}
-        self.size = sum(v.numel() for v in self.said.values())
+        self.outputs = {n: v for n in SAID if (v := getattr(evaluation, n)) is not None}
+        self.outputs |= {f"extras.{name}": value for name, value in evaluation.extras.items()}
+        self.detached_outputs = {n: v.detach() for n, v in self.outputs.items()}
+        self.size = sum(v.numel() for v in self.outputs.values())
 
     def __call__(self, experience: Experience) -> Tensor:
         """Returns d loss / d outputs of all leaves, flat, [size]."""
         rows = experience.extras["leaf"]
-        inputs = {n: v[rows].requires_grad_() for n, v in self.heard.items()}
+        inputs = {n: v[rows].requires_grad_() for n, v in self.detached_outputs.items()}
         extras = {n.removeprefix("extras."): v for n, v in inputs.items() if n not in SAID}
         fields = {n: v for n, v in inputs.items() if n in SAID}
         loss = self.algorithm.objective(experience, Evaluation(support=self.support, extras=extras, **fields)).loss
-        slopes = torch.autograd.grad(loss, list(inputs.values()), allow_unused=True)
+        gradients = torch.autograd.grad(loss, list(inputs.values()), allow_unused=True)
         flat = []
-        for slope, whole in zip(slopes, self.heard.values(), strict=True):
-            total = torch.zeros_like(whole)
-            flat.append((total if slope is None else total.index_add_(0, rows, slope)).flatten())
+        for gradient, value in zip(gradients, self.detached_outputs.values(), strict=True):
+            total = torch.zeros_like(value)
+            flat.append((total if gradient is None else total.index_add_(0, rows, gradient)).flatten())
         return torch.cat(flat)
 
-    def pull_back(self, slopes: Tensor, at_once: int = 256) -> Tensor:
+    def vjp(self, leaf_gradients: Tensor, at_once: int = 256) -> Tensor:
         """Maps gradients of the outputs [N, size] to gradients of the parameters [N, P]."""
         result = []
-        for chunk in slopes.split(at_once):
-            parts = chunk.split([v.numel() for v in self.said.values()], dim=1)
-            shaped = [p.view(len(chunk), *v.shape) for p, v in zip(parts, self.said.values(), strict=True)]
+        for chunk in leaf_gradients.split(at_once):
+            parts = chunk.split([v.numel() for v in self.outputs.values()], dim=1)
+            shaped = [p.view(len(chunk), *v.shape) for p, v in zip(parts, self.outputs.values(), strict=True)]
             found = torch.autograd.grad(
-                list(self.said.values()),
+                list(self.outputs.values()),
                 self.parameters,
                 shaped,
                 retain_graph=True,
@@ -268,19 +268,19 @@ def train(
     draw: Draw | None = None,
     teacher: TreeTeacher | None = None,
     watch: Callable[[], float] | None = None,
-    **dealt: Any,
+    **source_settings: Any,
 ) -> list[float]:
     """Trains the policy in place by gradient descent on `steps` batches of `rows` prompts, `epochs` steps on each.
 
     draw: the random outcomes of answers, as for `TreeSource`.
-    dealt: further arguments of `TreeSource`, such as `demonstrations` and `texts`.
+    source_settings: further arguments of `TreeSource`, such as `demonstrations` and `texts`.
     teacher: made of `algorithm.teacher` and this policy, if the algorithm has one.
 
     The algorithm may also move the reference. Returns the values of `watch` after every batch.
     """
     seen = []
     ways: dict[str, Any] = {"rows": rows, "epochs": epochs, "seed": seed, "reference": reference, "draw": draw}
-    ways |= {"teacher": teacher, **dealt}
+    ways |= {"teacher": teacher, **source_settings}
     loop = training(algorithm, problem, policy, rate=rate, **ways)
     for _ in itertools.islice(loop, steps):
         if watch is not None:
@@ -301,14 +301,14 @@ def training(
     reference: TreePolicy | None = None,
     draw: Draw | None = None,
     teacher: TreeTeacher | None = None,
-    **dealt: Any,
+    **source_settings: Any,
 ) -> Iterator[tuple[Experience, TreeSource]]:
     """Trains as `train` does, without end, and yields each batch that was learned from and its source.
 
     Raises:
         UnprovidedError: the algorithm needs what the tree does not provide.
     """
-    check_on_tree(algorithm, problem, teacher=teacher is not None, signals=dealt.get("signals") or ())
+    check_on_tree(algorithm, problem, teacher=teacher is not None, signals=source_settings.get("signals") or ())
     needs = algorithm.required_fields
     previous = copy.deepcopy(policy) if "prev_logp" in needs else None
     source = TreeSource(
@@ -320,10 +320,10 @@ def training(
         previous=previous,
         needs=needs,
         draw=draw,
-        **dealt,
+        **source_settings,
     )
-    beside: dict[str, Any] = {"reference": reference, "previous": previous, "teacher": teacher}
-    for experience in learning(algorithm, source, policy, rate=rate, epochs=epochs, **beside):
+    auxiliary: dict[str, Any] = {"reference": reference, "previous": previous, "teacher": teacher}
+    for experience in learning(algorithm, source, policy, rate=rate, epochs=epochs, **auxiliary):
         yield experience, source
 
 
@@ -384,13 +384,13 @@ class _Descent(StepHooks):
 
     def update(self, experience: Experience) -> dict[str, float]:
         for _ in range(self.epochs):
-            said = self.policy.evaluate(experience, self.algorithm.objective.active_fields("policy_outputs"))
-            loss = self.algorithm.objective(experience, said).loss
-            slopes = torch.autograd.grad(loss, self.parameters, allow_unused=True)
+            evaluation = self.policy.evaluate(experience, self.algorithm.objective.active_fields("policy_outputs"))
+            loss = self.algorithm.objective(experience, evaluation).loss
+            gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True)
             with torch.no_grad():
-                for p, slope in zip(self.parameters, slopes, strict=True):
-                    if slope is not None:
-                        p -= self.rate * slope
+                for p, gradient in zip(self.parameters, gradients, strict=True):
+                    if gradient is not None:
+                        p -= self.rate * gradient
         return {}
 
     def end_update(self) -> None:

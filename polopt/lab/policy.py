@@ -26,22 +26,22 @@ def shaped(logits: Tensor, support: Support, temperature: float | Tensor) -> Ten
     return logits
 
 
-def said_besides(law: Tensor, experience: Experience, needs: frozenset[str], top: int) -> dict[str, Tensor]:
+def extra_outputs(log_probs: Tensor, experience: Experience, needs: frozenset[str], top: int) -> dict[str, Tensor]:
     """Returns the `extras` of `LanguagePolicy.evaluate`, except those of layers, from all log-probabilities [B, T,
     V]."""
     names = {name for name in REDUCTIONS if f"extras.{name}" in needs}
-    flat = law.flatten(0, 1)
+    flat = log_probs.flatten(0, 1)
     candidates = likeliest_of(flat, None, top) if top else None
     if "extras.candidate_logp" in needs and not top:
         experience.require({"extras.candidates"}, by="lab policy")
         candidates = experience.extras["candidates"].flatten(0, 1)
     if not names and candidates is None:
         return {}
-    said = score_logits(flat, experience.extras["tokens"].flatten(), None, names, candidates)
-    del said["logp"]
+    outputs = score_logits(flat, experience.extras["tokens"].flatten(), None, names, candidates)
+    del outputs["logp"]
     if top and candidates is not None:
-        said["candidates"] = candidates
-    return {name: value.view(*law.shape[:2], *value.shape[1:]) for name, value in said.items()}
+        outputs["candidates"] = candidates
+    return {name: value.view(*log_probs.shape[:2], *value.shape[1:]) for name, value in outputs.items()}
 
 
 class TabularPolicy(nn.Module):
@@ -90,7 +90,7 @@ class TabularPolicy(nn.Module):
         logits = shaped(logits, experience.support, temperature)
         table = logits.log_softmax(-1)
         at = node * table.shape[1] + experience.extras["tokens"]
-        besides = top > 0 or any(name.startswith("extras.") for name in needs)
+        needs_extras = top > 0 or any(name.startswith("extras.") for name in needs)
         return Evaluation(
             # Outside the mask the index could be a token without probability.
             logp=torch.where(experience.mask, table.flatten()[at], 0),
@@ -99,7 +99,7 @@ class TabularPolicy(nn.Module):
             logits=logits[node] if "logits" in needs else ABSENT,
             value=self.values[at_node] if "value" in needs and self.values is not None else ABSENT,
             # The log-probabilities of every visit are large for large trees.
-            extras=said_besides(table[node], experience, needs, top) if besides else {},
+            extras=extra_outputs(table[node], experience, needs, top) if needs_extras else {},
         )
 
 
@@ -156,7 +156,7 @@ class TinyTransformer(nn.Module):
             entropy=ops.entropy_of(table) if "entropy" in needs else ABSENT,
             logits=logits if "logits" in needs else ABSENT,
             value=out[..., -1] if "value" in needs and out.shape[-1] > self.vocabulary else ABSENT,
-            extras=said_besides(table, experience, needs, top) | self._inside(passed, experience, needs, temperature),
+            extras=extra_outputs(table, experience, needs, top) | self._inside(passed, experience, needs, temperature),
         )
 
     def _inside(
@@ -164,18 +164,18 @@ class TinyTransformer(nn.Module):
     ) -> dict[str, Tensor]:
         """Returns the requested outputs of inner layers, from each layer's hidden states."""
         found: dict[str, Tensor] = {}
-        laws: dict[Layer, Tensor] = {}
+        log_probs: dict[Layer, Tensor] = {}
         for name in needs:
-            asked = layer_of(name.removeprefix("extras."))
-            if asked is None:
+            requested = layer_of(name.removeprefix("extras."))
+            if requested is None:
                 continue
-            said, layer = asked
+            output, layer = requested
             number = layer.at(len(passed))
             if number > len(passed):
                 raise ValueError(f"layer {number} was asked for, and the policy has layers 1 to {len(passed)}")
-            if layer not in laws:
+            if layer not in log_probs:
                 out = nn.functional.pad(self.head(passed[number - 1])[..., : self.vocabulary], (0, 0, 1, 0))
-                laws[layer] = shaped(out, experience.support, temperature).log_softmax(-1)
-            chosen = laws[layer].gather(-1, experience.extras["tokens"][..., None])[..., 0]
-            found[layer.name(said)] = chosen if said == "logp" else ops.entropy_of(laws[layer])
+                log_probs[layer] = shaped(out, experience.support, temperature).log_softmax(-1)
+            chosen = log_probs[layer].gather(-1, experience.extras["tokens"][..., None])[..., 0]
+            found[layer.name(output)] = chosen if output == "logp" else ops.entropy_of(log_probs[layer])
         return found

@@ -50,14 +50,14 @@ def descended(algorithm: Algorithm, batch: Experience, policy: TabularPolicy, ra
     batch = algorithm.compute_advantages(algorithm.sampling.mark(batch))
     for _ in range(steps):
         loss = algorithm.objective(batch, policy.evaluate(batch)).loss
-        (slope,) = torch.autograd.grad(loss, policy.logits)
+        (gradient,) = torch.autograd.grad(loss, policy.logits)
         with torch.no_grad():
-            policy.logits.sub_(rate * slope)
+            policy.logits.sub_(rate * gradient)
 
 
-def distance(tree: TokenTree, policy: TabularPolicy, wanted: Tensor) -> float:
+def distance(tree: TokenTree, policy: TabularPolicy, target: Tensor) -> float:
     """Total variation between the policy's answers and these probabilities."""
-    return (tree.log_probabilities(policy).detach().exp()[0] - wanted).abs().sum().item() / 2
+    return (tree.log_probabilities(policy).detach().exp()[0] - target).abs().sum().item() / 2
 
 
 def length_and_reward(algorithm: Algorithm, prompts: int = 60, seed: int = 0, steps: int = 20) -> float:

@@ -38,9 +38,9 @@ def many_right(right: int = 8, arms: int = 32) -> tuple[TokenTree, TabularPolicy
 
 def many_right_sequences(right: int = 8) -> tuple[TokenTree, TabularPolicy]:
     """Returns answers of four tokens out of three, of which `right` random sequences of the 81 have reward 1."""
-    pays = set(torch.randperm(81, generator=torch.Generator().manual_seed(3))[:right].tolist())
+    rewarded = set(torch.randperm(81, generator=torch.Generator().manual_seed(3))[:right].tolist())
     number = lambda answer: sum(token * 3**i for i, token in enumerate(reversed(answer)))  # noqa: E731
-    tree = TokenTree.full(3, 4, lambda prompt, answer: float(number(answer) in pays))
+    tree = TokenTree.full(3, 4, lambda prompt, answer: float(number(answer) in rewarded))
     return tree, TabularPolicy(tree, spread=0.5, seed=2)
 
 

@@ -46,6 +46,6 @@ def check_on_tree(algorithm: Algorithm, tree: TokenTree, *, teacher: bool = Fals
     Raises:
         UnprovidedError: naming the part, the missing field and the fix.
     """
-    told = {SIGNAL + name for name in signals} | {f"extras.{name}" for name in tree.leaves().extras}
-    fields = TREE.advantage_fields | told
+    tree_fields = {SIGNAL + name for name in signals} | {f"extras.{name}" for name in tree.leaves().extras}
+    fields = TREE.advantage_fields | tree_fields
     dataclasses.replace(TREE, teaches=teacher, advantage_fields=fields, loss_fields=fields).check(algorithm)

@@ -46,8 +46,8 @@ def step_norm(algorithm: Algorithm, tree: TokenTree, policy: TabularPolicy, seed
     source = TreeSource(tree, policy, rows=rows, seed=seed, needs=algorithm.required_fields)
     algorithm = algorithm.but()
     batch = algorithm.compute_advantages(algorithm.sampling(source))
-    said = policy.evaluate(batch, algorithm.objective.required_outputs)
-    return flat_gradient(algorithm.objective(batch, said).loss, policy).norm().item()
+    evaluation = policy.evaluate(batch, algorithm.objective.required_outputs)
+    return flat_gradient(algorithm.objective(batch, evaluation).loss, policy).norm().item()
 
 
 def rewarded(prompts: int, answers: int, trusted: Trusted, seed: int = 0) -> tuple[Tensor, Tensor]:

@@ -24,18 +24,18 @@ def norms_in_one_batch(algorithm: Algorithm, rates: list[float]) -> list[float]:
     """
     group = group_of(algorithm)
     tree = TokenTree.bandit([[1.0, 0.0]] * len(rates))
-    odds = torch.tensor([[p, 1 - p] for p in rates], dtype=torch.double)
-    policy = TabularPolicy(tree).set_probabilities(odds)
-    deck, _ = TreeSource(tree, policy, rows=group).deck()
-    probe = LeafGradient(algorithm, tree, policy, deck.support)
+    probs = torch.tensor([[p, 1 - p] for p in rates], dtype=torch.double)
+    policy = TabularPolicy(tree).set_probabilities(probs)
+    leaf_table, _ = TreeSource(tree, policy, rows=group).leaf_table()
+    probe = LeafGradient(algorithm, tree, policy, leaf_table.support)
     counts = torch.arange(group + 1)
-    chances = [torch.distributions.Binomial(group, odds[i, 0]).log_prob(counts).exp() for i in range(len(rates))]
-    slopes, weights = [], []
+    chances = [torch.distributions.Binomial(group, probs[i, 0]).log_prob(counts).exp() for i in range(len(rates))]
+    leaf_gradients, weights = [], []
     for right in itertools.product(*((c > 1e-6).nonzero().flatten().tolist() for c in chances)):
         wrong = [(torch.arange(group) >= k).long() + 2 * i for i, k in enumerate(right)]
-        slopes.append(probe(algorithm.compute_advantages(deck[torch.cat(wrong)])))
+        leaf_gradients.append(probe(algorithm.compute_advantages(leaf_table[torch.cat(wrong)])))
         weights.append(torch.stack([c[k] for c, k in zip(chances, right, strict=True)]).prod())
-    mean = torch.stack(weights) @ probe.pull_back(torch.stack(slopes))
+    mean = torch.stack(weights) @ probe.vjp(torch.stack(leaf_gradients))
     return mean.view(len(rates), 2).norm(dim=1).tolist()
 
 

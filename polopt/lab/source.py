@@ -18,7 +18,7 @@ from polopt.policies.lookahead import explore
 from polopt.sampling import Start
 from polopt.sampling.lookahead import LookaheadConfig
 from polopt.sampling.parts import RolloutRequest
-from polopt.sampling.source_protocols import Said
+from polopt.sampling.source_protocols import AnswerTurn
 from polopt.support import PLAIN, Support
 
 Draw = Callable[[Experience, torch.Generator], Tensor]
@@ -82,7 +82,7 @@ class TreeSource:
         self.previous = previous or policy if "prev_logp" in needs else None
         greedy = {"logits"} if "extras.greedy_reward" in needs else set()
         self._old = {name.removeprefix(OLD) for name in needs if name.startswith(OLD)}
-        self._asked = frozenset({"value", "entropy"} & needs | greedy | {f"extras.{name}" for name in self._old})
+        self._outputs = frozenset({"value", "entropy"} & needs | greedy | {f"extras.{name}" for name in self._old})
         tree.log_probabilities(self.behaviour)  # refuses a sampler that leaves the tree
         best = (tree.outcome == tree.outcome.max(1, keepdim=True).values).double()
         self.demonstrations = best if demonstrations is None else demonstrations
@@ -90,7 +90,7 @@ class TreeSource:
         self.generator = torch.Generator().manual_seed(seed)
         self.signals = {f"signal_{name}": value.flatten() for name, value in (signals or {}).items()}
         self.hinted, self.variants = dict(hinted or {}), dict(variants or {})
-        self._decks: dict[tuple[Support, str], tuple[Experience, Tensor]] = {}
+        self._leaf_tables: dict[tuple[Support, str], tuple[Experience, Tensor]] = {}
         self._queue: list[int] = []
         self.drawn = self.decided = 0
 
@@ -100,36 +100,36 @@ class TreeSource:
 
     def refresh(self) -> None:
         """Discards the stored evaluations, since the policies have changed."""
-        self._decks.clear()
+        self._leaf_tables.clear()
 
-    def deck(self, support: Support = PLAIN, hidden: str = "") -> tuple[Experience, Tensor]:
+    def leaf_table(self, support: Support = PLAIN, hidden: str = "") -> tuple[Experience, Tensor]:
         """Returns every leaf with all its fields, and the sampling probabilities [prompts, answers] with this hidden
         hint.
 
         Raises:
             ValueError: no policy is given for that hint.
         """
-        if (support, hidden) not in self._decks:
+        if (support, hidden) not in self._leaf_tables:
             with torch.no_grad():
-                self._decks[support, hidden] = self._make_deck(support, hidden)
-        return self._decks[support, hidden]
+                self._leaf_tables[support, hidden] = self._make_leaf_table(support, hidden)
+        return self._leaf_tables[support, hidden]
 
-    def _make_deck(self, support: Support, hidden: str) -> tuple[Experience, Tensor]:
+    def _make_leaf_table(self, support: Support, hidden: str) -> tuple[Experience, Tensor]:
         if hidden and hidden not in self.hinted:
             raise ValueError(
-                f"TreeSource: nobody samples with the hint {hidden!r}; say who does, as hinted={{{hidden!r}: policy}}"
+                f"TreeSource: no policy is given for the hint {hidden!r}; give one, as hinted={{{hidden!r}: policy}}"
             )
         behaviour = self.hinted[hidden] if hidden else self.behaviour
         leaves = self._heated(support)
-        said = behaviour.evaluate(leaves, self._asked)
-        own = said if behaviour is self.policy else self.policy.evaluate(leaves, self._asked)
-        extras = {"greedy_reward": self._greedy(leaves, said.logits)} if said.logits is not None else {}
+        evaluation = behaviour.evaluate(leaves, self._outputs)
+        own = evaluation if behaviour is self.policy else self.policy.evaluate(leaves, self._outputs)
+        extras = {"greedy_reward": self._greedy(leaves, evaluation.logits)} if evaluation.logits is not None else {}
         extras["prompt_logp"] = leaves.outcome.new_full((len(leaves),), -math.log(self.tree.prompts) / self.tree.start)
         own.require({f"extras.{name}" for name in self._old}, by="TreeSource")
         extras |= {f"old_{name}": own.extras[name] for name in self._old}
-        deck = leaves.replace(
-            rollout_logp=said.logp,
-            entropy=said.entropy,
+        leaf_table = leaves.replace(
+            rollout_logp=evaluation.logp,
+            entropy=evaluation.entropy,
             old_logp=own.logp,
             value=own.value,
             ref_logp=self.reference.evaluate(leaves).logp if self.reference is not None else None,
@@ -142,7 +142,7 @@ class TreeSource:
                 "hinted": torch.full((len(leaves),), bool(hidden)),
             },
         )
-        return deck, torch.where(leaves.mask, said.logp, 0).sum(1).exp().view(self.tree.prompts, -1)
+        return leaf_table, torch.where(leaves.mask, evaluation.logp, 0).sum(1).exp().view(self.tree.prompts, -1)
 
     def _heated(self, support: Support) -> Experience:
         """Returns every leaf, with the sampler's temperatures if they follow its entropy."""
@@ -163,63 +163,70 @@ class TreeSource:
             ValueError: no policy is given for a start's hidden hint, or no prompt for a visible one.
         """
         tasks, copies, support = request.tasks, request.counts, request.support
-        look, starts = request.lookahead, request.starts
-        if look is not None and look.share > 0:
+        lookahead, starts = request.lookahead, request.starts
+        if lookahead is not None and lookahead.share > 0:
             if request.max_decisions is not None or starts is not None:
                 raise ValueError("TreeSource: a look ahead begins at the prompt and ends with the answer")
-            batch = self._explored(tasks, copies.tolist(), support, look)
+            batch = self._explored(tasks, copies.tolist(), support, lookahead)
         elif starts is None:  # one draw for all of them
-            batch = self._deal(*self.deck(support), tasks, copies)
+            batch = self._sample_leaves(*self.leaf_table(support), tasks, copies)
         else:
-            dealt = [
+            sampled = [
                 self._start(task, count, start, support)
                 for task, count, start in zip(tasks.tolist(), copies.tolist(), starts, strict=True)
                 if count
             ]
-            batch = Experience.cat(dealt).replace(group=request.group)
+            batch = Experience.cat(sampled).replace(group=request.group)
         batch = self._until(batch, request.max_decisions)
         batch = batch.replace(extras={"index": tasks[batch.group]})
         return self._settled(batch, torch.zeros_like(batch.lengths))
 
-    def _explored(self, tasks: Tensor, copies: Sequence[int], support: Support, look: LookaheadConfig) -> Experience:
-        steps, deck = TreeSteps(self.tree, self.behaviour), self.deck(support)[0]
-        asked = [(task, n) for task, n in zip(tasks.tolist(), copies, strict=True) if n]
+    def _explored(
+        self, tasks: Tensor, copies: Sequence[int], support: Support, lookahead: LookaheadConfig
+    ) -> Experience:
+        steps, leaf_table = TreeSteps(self.tree, self.behaviour), self.leaf_table(support)[0]
+        requested = [(task, n) for task, n in zip(tasks.tolist(), copies, strict=True) if n]
         answers = explore(
             steps,
-            [deck.extras["tokens"][task * len(self.tree.answers), : self.tree.start].tolist() for task, _ in asked],
-            copies=[n for _, n in asked],
-            branches=[look.branches(n) for _, n in asked],
-            rule=look.rule,
+            [
+                leaf_table.extras["tokens"][task * len(self.tree.answers), : self.tree.start].tolist()
+                for task, _ in requested
+            ],
+            copies=[n for _, n in requested],
+            branches=[lookahead.branches(n) for _, n in requested],
+            rule=lookahead.rule,
             support=support,
             limit=self.tree.horizon,
             ends=steps.ended,
             generator=self.generator,
         )
         number = {answer: i for i, answer in enumerate(self.tree.answers)}
-        prompts = torch.tensor([task for task, _ in asked]).repeat_interleave(torch.tensor([n for _, n in asked]))
+        prompts = torch.tensor([task for task, _ in requested]).repeat_interleave(
+            torch.tensor([n for _, n in requested])
+        )
         leaf = prompts * len(number) + torch.tensor([number[tuple(answer.tokens)] for answer in answers])
-        return deck[leaf].replace(group=torch.arange(len(tasks)).repeat_interleave(torch.tensor(copies)))
+        return leaf_table[leaf].replace(group=torch.arange(len(tasks)).repeat_interleave(torch.tensor(copies)))
 
     def _start(self, task: int, count: int, start: Start, support: Support) -> Experience:
         """Samples `count` answers to one task that begin as `start` specifies."""
         if start.hint and not start.hidden:
             if start.hint not in self.variants:
                 raise ValueError(
-                    f"TreeSource: no prompts stand for those with {start.hint!r} behind them; say which, as "
+                    f"TreeSource: no prompts are given for those that end with {start.hint!r}; give them, as "
                     f"variants={{{start.hint!r}: numbers}}"
                 )
             task = int(self.variants[start.hint][task])
-        deck, odds = self.deck(support, start.hint if start.hidden else "")
-        mine = slice(task * odds.shape[1], (task + 1) * odds.shape[1])
-        first, likely = deck[torch.arange(mine.start, mine.stop)], odds[task]
-        shown = self._solution(task)
-        given = min(start.given, len(self.tree.answers[shown]) - 1)
+        leaf_table, probs = self.leaf_table(support, start.hint if start.hidden else "")
+        rows = slice(task * probs.shape[1], (task + 1) * probs.shape[1])
+        first, likely = leaf_table[torch.arange(rows.start, rows.stop)], probs[task]
+        solution = self._solution(task)
+        given = min(start.given, len(self.tree.answers[solution]) - 1)
         if given:
-            stood = first.mask[shown] & (torch.arange(first.mask.shape[1]) < self.tree.start + given)
+            prefix = first.mask[solution] & (torch.arange(first.mask.shape[1]) < self.tree.start + given)
             tokens = first.extras["tokens"]
-            alike = (~stood | (first.mask & (tokens == tokens[shown]))).all(1)
-            likely = torch.where(first.mask & ~stood, first.rollout_logp, 0).sum(1).exp() * alike
-            first = first.replace(mask=first.mask & ~stood, extras={"given": torch.full_like(first.group, given)})
+            alike = (~prefix | (first.mask & (tokens == tokens[solution]))).all(1)
+            likely = torch.where(first.mask & ~prefix, first.rollout_logp, 0).sum(1).exp() * alike
+            first = first.replace(mask=first.mask & ~prefix, extras={"given": torch.full_like(first.group, given)})
         return first[torch.multinomial(likely, count, replacement=True, generator=self.generator)]
 
     def _solution(self, task: int) -> int:
@@ -262,11 +269,11 @@ class TreeSource:
         parameters = [p for name, p in named if (block or "") in name or not name]
         if not parameters:
             raise ValueError(f"TreeSource: no parameter's name contains {block!r}; there are {[n for n, _ in named]}")
-        said = torch.where(experience.mask, self.policy.evaluate(experience).logp, 0).sum(1)
+        logp = torch.where(experience.mask, self.policy.evaluate(experience).logp, 0).sum(1)
         norms = []
-        for one in said:
-            slopes = torch.autograd.grad(one, parameters, retain_graph=True, allow_unused=True)
-            norms.append(torch.stack([s.norm() for s in slopes if s is not None]).norm())
+        for one in logp:
+            gradients = torch.autograd.grad(one, parameters, retain_graph=True, allow_unused=True)
+            norms.append(torch.stack([s.norm() for s in gradients if s is not None]).norm())
         return torch.stack(norms)
 
     def extend(
@@ -283,33 +290,39 @@ class TreeSource:
         Raises:
             ValueError: a row has ended, or no answer of the tree begins like a row with its forced tokens.
         """
-        deck = self.deck(experience.support)[0]
-        leaf, columns, given = experience.extras["leaf"], torch.arange(deck.mask.shape[1]), experience.extras["given"]
-        stands = self.tree.start + given + experience.lengths if at is None else at
-        if (stands - self.tree.start >= deck.lengths[leaf]).any():
-            raise ValueError("TreeSource.extend: some rows have ended; leave them out, or say `at` which column")
+        leaf_table = self.leaf_table(experience.support)[0]
+        leaf, columns, given = (
+            experience.extras["leaf"],
+            torch.arange(leaf_table.mask.shape[1]),
+            experience.extras["given"],
+        )
+        begin = self.tree.start + given + experience.lengths if at is None else at
+        if (begin - self.tree.start >= leaf_table.lengths[leaf]).any():
+            raise ValueError("TreeSource.extend: some rows have ended; leave them out, or give the columns `at`")
         words = [list(ids) for ids in forced_tokens] if forced_tokens is not None else [[]] * len(leaf)
-        said = (columns < stands[:, None]) & deck.mask[leaf]
-        tokens, wanted, fixed = deck.extras["tokens"], deck.extras["tokens"][leaf], said.clone()
-        for row, (ids, place) in enumerate(zip(words, stands.tolist(), strict=True)):
-            wanted[row, place : place + len(ids)] = torch.tensor(ids, dtype=torch.long)
+        decided = (columns < begin[:, None]) & leaf_table.mask[leaf]
+        tokens, forced, fixed = leaf_table.extras["tokens"], leaf_table.extras["tokens"][leaf], decided.clone()
+        for row, (ids, place) in enumerate(zip(words, begin.tolist(), strict=True)):
+            forced[row, place : place + len(ids)] = torch.tensor(ids, dtype=torch.long)
             fixed[row, place : place + len(ids)] = True
         # [rows, leaves] the leaves that begin like the row, and the probability of each from there on.
-        alike = (~fixed[:, None] | (deck.mask & (tokens == wanted[:, None]))).all(2)
-        alike &= (tokens[:, : self.tree.start] == wanted[:, None, : self.tree.start]).all(2)
+        alike = (~fixed[:, None] | (leaf_table.mask & (tokens == forced[:, None]))).all(2)
+        alike &= (tokens[:, : self.tree.start] == forced[:, None, : self.tree.start]).all(2)
         if not alike.any(1).all():
-            raise ValueError("TreeSource.extend: no answer of the tree begins like a row and says what it should")
-        rest = torch.where(fixed[:, None] | ~deck.mask, 0, deck.rollout_logp).sum(2)
+            raise ValueError(
+                "TreeSource.extend: no answer of the tree begins like a row and continues with the forced tokens"
+            )
+        rest = torch.where(fixed[:, None] | ~leaf_table.mask, 0, leaf_table.rollout_logp).sum(2)
         chosen = torch.multinomial(rest.exp() * alike, copies, replacement=True, generator=self.generator).flatten()
         rows = torch.arange(len(leaf)).repeat_interleave(copies)
-        batch = _as_sampled(deck[chosen], experience[rows], said[rows])
-        stood = columns < self.tree.start + given[rows, None]
+        batch = _as_sampled(leaf_table[chosen], experience[rows], decided[rows])
+        prefix = columns < self.tree.start + given[rows, None]
         batch = batch.replace(
-            mask=batch.mask & ~stood,
-            rollout_logp=torch.where(fixed[rows] & ~said[rows], 0, batch.rollout_logp),
+            mask=batch.mask & ~prefix,
+            rollout_logp=torch.where(fixed[rows] & ~decided[rows], 0, batch.rollout_logp),
             extras={"given": given[rows], "index": experience.extras["index"][rows]},
         )
-        before = (fixed[rows] & ~stood).sum(1)
+        before = (fixed[rows] & ~prefix).sum(1)
         return self._settled(self._until(batch, max_decisions, before), before)
 
     def _until(self, batch: Experience, window: int | None, before: Tensor | int = 0) -> Experience:
@@ -317,8 +330,8 @@ class TreeSource:
         decisions."""
         if window is None:
             return batch
-        stands = self.tree.start + batch.extras["given"] + before
-        left = torch.arange(batch.mask.shape[1]) < (stands + torch.as_tensor(window)).reshape(-1, 1)
+        begin = self.tree.start + batch.extras["given"] + before
+        left = torch.arange(batch.mask.shape[1]) < (begin + torch.as_tensor(window)).reshape(-1, 1)
         mask = batch.mask & left
         ended = mask.sum(1) == batch.lengths
         reward = torch.where(ended, batch.reward, 0) if batch.reward.ndim == 1 else torch.where(mask, batch.reward, 0)
@@ -336,8 +349,8 @@ class TreeSource:
         if self.draw is not None:
             outcome = torch.where(batch.terminated, self.draw(batch, self.generator), batch.outcome)
             batch = batch.replace(outcome=outcome, reward=outcome)
-        paid = batch.reward if batch.reward.ndim == 2 else ops.per_decision_reward(batch.reward, batch.mask)
-        return batch.replace(extras={"answer_reward": paid})
+        reward = batch.reward if batch.reward.ndim == 2 else ops.per_decision_reward(batch.reward, batch.mask)
+        return batch.replace(extras={"answer_reward": reward})
 
     def demonstrate(self, rows: int) -> Experience:
         """Returns demonstrated answers to the next `rows` prompts, with outcome 1."""
@@ -358,27 +371,27 @@ class TreeSource:
     def demonstrate_groups(self, experience: Experience) -> Experience:
         """Returns a demonstrated answer to each group's prompt, with outcome 1."""
         first = ops.group_first(experience.group)
-        asked = experience.extras["leaf"][first] // len(self.tree.answers)
-        return self._shown(self.demonstrations, asked).replace(group=experience.group[first])
+        tasks = experience.extras["leaf"][first] // len(self.tree.answers)
+        return self._shown(self.demonstrations, tasks).replace(group=experience.group[first])
 
     def texts(self, rows: int, length: int) -> Experience:
         """Samples independent texts, each an answer to a prompt. They are short, so `length` cuts nothing."""
         drawn = torch.multinomial(self.written.flatten(), rows, replacement=True, generator=self.generator)
-        return self._paid(self.deck()[0][drawn].replace(group=torch.arange(rows)))
+        return self._as_solved(self.leaf_table()[0][drawn].replace(group=torch.arange(rows)))
 
-    def _shown(self, odds: Tensor, asked: Tensor) -> Experience:
-        return self._paid(self._deal(self.deck()[0], odds, asked, torch.ones_like(asked)))
+    def _shown(self, probs: Tensor, tasks: Tensor) -> Experience:
+        return self._as_solved(self._sample_leaves(self.leaf_table()[0], probs, tasks, torch.ones_like(tasks)))
 
-    def _paid(self, shown: Experience) -> Experience:
-        return shown.replace(outcome=torch.ones_like(shown.outcome))
+    def _as_solved(self, demonstrations: Experience) -> Experience:
+        return demonstrations.replace(outcome=torch.ones_like(demonstrations.outcome))
 
     def restore_rows(self, experience: Experience) -> Experience:
         """Returns rows as `RestoringSource.restore_rows` specifies, with evaluations by the current learner, reference
         and critic."""
-        now = self.deck(experience.support)[0][experience.extras["leaf"]]
-        paid = {name: getattr(experience, name) for name in ("mask", "outcome", "reward", "terminated")}
+        now = self.leaf_table(experience.support)[0][experience.extras["leaf"]]
+        stored = {name: getattr(experience, name) for name in ("mask", "outcome", "reward", "terminated")}
         extras = {name: experience.extras[name] for name in ("index", "answer_reward", "given", "hinted")}
-        return _as_sampled(now, experience, experience.mask).replace(extras=extras, **paid)
+        return _as_sampled(now, experience, experience.mask).replace(extras=extras, **stored)
 
     def task_ids(self, tasks: Tensor) -> list[str]:
         return [str(task) for task in tasks.tolist()]
@@ -389,7 +402,7 @@ class TreeSource:
         return [[texts[leaf % len(texts)]] for leaf in experience.extras["leaf"].tolist()]
 
     def import_answers(
-        self, tasks: Tensor, answers: Sequence[Sequence[Sequence[Said]]], support: Support
+        self, tasks: Tensor, answers: Sequence[Sequence[Sequence[AnswerTurn]]], support: Support
     ) -> Experience:
         """Returns rows as `ImportingSource.import_answers` specifies; they do not count as sampled.
 
@@ -400,26 +413,26 @@ class TreeSource:
         leaves, group = [], []
         for place, (task, rows) in enumerate(zip(tasks.tolist(), answers, strict=True)):
             for row in rows:
-                said = tuple(self.encode(row[0]) if isinstance(row[0], str) else row[0]) if len(row) == 1 else ()
-                if said not in number:
+                tokens = tuple(self.encode(row[0]) if isinstance(row[0], str) else row[0]) if len(row) == 1 else ()
+                if tokens not in number:
                     raise ValueError(f"TreeSource.import_answers: the tree has no answer {row!r} (one turn of tokens)")
-                leaves.append(task * len(number) + number[said])
+                leaves.append(task * len(number) + number[tokens])
                 group.append(place)
-        batch = self.deck(support)[0][torch.tensor(leaves)].replace(group=torch.tensor(group))
+        batch = self.leaf_table(support)[0][torch.tensor(leaves)].replace(group=torch.tensor(group))
         return self._settled(batch, batch.lengths, rows=0)
 
     def take(self, count: int) -> Tensor:
         while len(self._queue) < count:
             self._queue += torch.randperm(self.size, generator=self.generator).tolist()
-        asked = torch.tensor(self._queue[:count])
+        tasks = torch.tensor(self._queue[:count])
         del self._queue[:count]
-        return asked
+        return tasks
 
-    def _deal(self, deck: Experience, odds: Tensor, asked: Tensor, copies: Tensor) -> Experience:
+    def _sample_leaves(self, leaf_table: Experience, probs: Tensor, tasks: Tensor, copies: Tensor) -> Experience:
         most = max([1, *copies.tolist()])
-        answers = torch.multinomial(odds[asked], most, replacement=True, generator=self.generator)
-        batch = deck[(answers + asked[:, None] * odds.shape[1])[torch.arange(most) < copies[:, None]]]
-        return batch.replace(group=torch.arange(len(asked)).repeat_interleave(copies))
+        answers = torch.multinomial(probs[tasks], most, replacement=True, generator=self.generator)
+        batch = leaf_table[(answers + tasks[:, None] * probs.shape[1])[torch.arange(most) < copies[:, None]]]
+        return batch.replace(group=torch.arange(len(tasks)).repeat_interleave(copies))
 
 
 def _as_sampled(batch: Experience, record: Experience, at: Tensor) -> Experience:

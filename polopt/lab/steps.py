@@ -37,14 +37,14 @@ class TreeSteps:
 
     def begin(self, contexts: Sequence[Sequence[int]], copies: Sequence[int], limit: int) -> Tensor:
         self.node = torch.tensor([self.roots[tuple(c)] for c in contexts]).repeat_interleave(torch.tensor(copies))
-        return self._said()
+        return self._node_logits()
 
     def ended(self, token: Tensor) -> Tensor:
         return self.after[self.node, token] < 0
 
     def step(self, token: Tensor) -> Tensor:
         self.node = self.after[self.node, token]
-        return self._said()
+        return self._node_logits()
 
     def keep(self, rows: Tensor) -> None:
         self.node = self.node[rows]
@@ -52,6 +52,6 @@ class TreeSteps:
     def fork(self, rows: Tensor) -> None:
         self.node = torch.cat([self.node, self.node[rows]])
 
-    def _said(self) -> Tensor:
+    def _node_logits(self) -> Tensor:
         row, column = self.where[self.node].unbind(1)
         return self.logits[row, column]

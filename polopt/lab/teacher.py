@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from polopt import ops
 from polopt.evaluation import Evaluation
 from polopt.experience import Experience
-from polopt.lab.policy import ABSENT, TabularPolicy, said_besides
+from polopt.lab.policy import ABSENT, TabularPolicy, extra_outputs
 from polopt.policies.average import Average
 from polopt.teachers import SelfTeacher, filled, without_teacher
 
@@ -38,15 +38,15 @@ class HintedPolicy(nn.Module):
         impossible."""
         logits = self.policy.evaluate(experience, frozenset({"logits"})).logits
         hint, node = experience.extras["hint"], self.policy.tree.nodes[experience.extras["leaf"]]
-        shown = (hint >= 0) & self.copies[node] & experience.mask
+        sees_hint = (hint >= 0) & self.copies[node] & experience.mask
         pull = torch.zeros_like(logits).scatter_(-1, hint.clamp(min=0)[..., None], self.pull)
-        law = (logits + torch.where(shown[..., None], pull, 0)).log_softmax(-1)
-        chosen = law.gather(-1, experience.extras["tokens"][..., None])[..., 0]
+        log_probs = (logits + torch.where(sees_hint[..., None], pull, 0)).log_softmax(-1)
+        chosen = log_probs.gather(-1, experience.extras["tokens"][..., None])[..., 0]
         return Evaluation(
             logp=torch.where(experience.mask, chosen, 0),
             support=experience.support,
-            entropy=ops.entropy_of(law) if "entropy" in needs else ABSENT,
-            extras=said_besides(law, experience, needs, top),
+            entropy=ops.entropy_of(log_probs) if "entropy" in needs else ABSENT,
+            extras=extra_outputs(log_probs, experience, needs, top),
         )
 
 
@@ -70,13 +70,17 @@ class TreeTeacher:
         rows = torch.tensor([row for row, hint in enumerate(hints) if hint is not None], dtype=torch.long)
         if not len(rows):
             return experience.replace(extras=without_teacher(experience, names, self.policy.logits))
-        shown = torch.stack([self._tokens(hints[row] or "", experience.mask.shape[1]) for row in rows.tolist()])
-        told = experience[rows].replace(extras={"hint": shown})
-        asks, top = frozenset({"entropy"}), self.spec.top
+        hint_tokens = torch.stack([self._tokens(hints[row] or "", experience.mask.shape[1]) for row in rows.tolist()])
+        with_hints = experience[rows].replace(extras={"hint": hint_tokens})
+        outputs, top = frozenset({"entropy"}), self.spec.top
         if self.spec.chosen_by == "policy":
-            own = self.policy.evaluate(told, top=top).extras["candidates"]
-            told, top, asks = told.replace(extras={"candidates": own}), 0, asks | {"extras.candidate_logp"}
-        return filled(experience, names, rows, told, self.hinted.evaluate(told, asks, top=top))
+            own = self.policy.evaluate(with_hints, top=top).extras["candidates"]
+            with_hints, top, outputs = (
+                with_hints.replace(extras={"candidates": own}),
+                0,
+                outputs | {"extras.candidate_logp"},
+            )
+        return filled(experience, names, rows, with_hints, self.hinted.evaluate(with_hints, outputs, top=top))
 
     def _tokens(self, hint: str, width: int) -> Tensor:
         tokens = [int(number) for number in re.findall(r"\d+", hint)]

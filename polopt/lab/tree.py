@@ -68,12 +68,12 @@ class TokenTree:
                 raise ValueError(f"TokenTree: answer {answer} needs tokens, all in 0..{self.vocabulary - 1}")
         if len(self.kinds) != self.prompts:
             raise ValueError(f"TokenTree: {self.prompts} prompts need as many kinds, found {len(self.kinds)}")
-        whole = set(self.answers)
-        if len(whole) < len(self.answers):
+        finished = set(self.answers)
+        if len(finished) < len(self.answers):
             raise ValueError("TokenTree: an answer is listed twice")
         for answer in self.answers:
             for end in range(1, len(answer)):
-                if answer[:end] in whole:
+                if answer[:end] in finished:
                     raise ValueError(f"TokenTree: answer {answer[:end]} begins answer {answer}; where would it stop?")
 
     def _by_decision(self, flat: list[Tensor]) -> Tensor:
@@ -113,8 +113,8 @@ class TokenTree:
         """Returns the tree with other outcomes, [prompts, answers]."""
         tree = copy.copy(self)
         tree.outcome, tree.rewards = outcome.double(), None
-        paid = tree.outcome.flatten()
-        tree._leaves = self._leaves.replace(outcome=paid, reward=paid)
+        reward = tree.outcome.flatten()
+        tree._leaves = self._leaves.replace(outcome=reward, reward=reward)
         return tree
 
     @functools.cached_property
@@ -244,7 +244,7 @@ class TokenTree:
 def flat_gradient(scalar: Tensor, policy: TreePolicy) -> Tensor:
     """Gradient of a scalar with respect to the policy's parameters, flat."""
     parameters = list(policy.parameters())
-    slopes = torch.autograd.grad(scalar, parameters, allow_unused=True)
+    gradients = torch.autograd.grad(scalar, parameters, allow_unused=True)
     return torch.cat(
-        [(torch.zeros_like(p) if s is None else s).flatten() for p, s in zip(parameters, slopes, strict=True)]
+        [(torch.zeros_like(p) if s is None else s).flatten() for p, s in zip(parameters, gradients, strict=True)]
     )

@@ -21,17 +21,17 @@ class StatePolicy(nn.Module):
         self.values = nn.Parameter(torch.zeros_like(logits[:, 0]))
 
     @property
-    def odds(self) -> Tensor:
+    def probs(self) -> Tensor:
         return self.logits.softmax(-1)
 
     def evaluate(self, experience: Experience, needs: frozenset[str] = frozenset()) -> Evaluation:
         """Evaluates the table on a batch with `extras["state"]` and `extras["action"]`, [B, T] numbers."""
         state, action = experience.extras["state"], experience.extras["action"]
-        law = self.logits.log_softmax(-1)
+        log_probs = self.logits.log_softmax(-1)
         return Evaluation(
-            logp=law[state, action],
+            logp=log_probs[state, action],
             support=experience.support,
-            entropy=ops.entropy_of(law)[state] if "entropy" in needs else None,  # type: ignore[arg-type]
+            entropy=ops.entropy_of(log_probs)[state] if "entropy" in needs else None,  # type: ignore[arg-type]
             value=self.values[state] if "value" in needs else None,  # type: ignore[arg-type]
         )
 
@@ -74,16 +74,16 @@ class WalkSource:
         """Returns zeros [count], the number of the only start."""
         return torch.zeros(count, dtype=torch.long)
 
-    def _draw(self, odds: Tensor) -> Tensor:
-        return torch.multinomial(odds, 1, generator=self.generator)[:, 0]
+    def _draw(self, probs: Tensor) -> Tensor:
+        return torch.multinomial(probs, 1, generator=self.generator)[:, 0]
 
     @torch.no_grad()
-    def walk(self, odds: Tensor, rows: int) -> tuple[Tensor, Tensor, Tensor]:
+    def walk(self, probs: Tensor, rows: int) -> tuple[Tensor, Tensor, Tensor]:
         """Samples states, actions and mask, [rows, horizon], of episodes under a policy [S, A]."""
         state, alive = self._draw(self.mdp.start.expand(rows, -1)), torch.ones(rows, dtype=torch.bool)
         visited = []
         for _ in range(self.horizon):
-            action = self._draw(odds[state])
+            action = self._draw(probs[state])
             visited.append((state, action, alive))
             state = self._draw(self.mdp.transitions[state, action])
             alive = alive & (torch.rand(rows, generator=self.generator) < self.mdp.discount)
@@ -97,8 +97,8 @@ class WalkSource:
     def rollout(self, request: RolloutRequest) -> Experience:
         """Samples a group of episodes for each task, as `Source.rollout` specifies."""
         tasks, group = request.tasks, request.group
-        states, actions, mask = self.walk(self.policy.odds.detach(), len(group))
-        paid = torch.where(mask, self.reward[states, actions], 0)
+        states, actions, mask = self.walk(self.policy.probs.detach(), len(group))
+        reward = torch.where(mask, self.reward[states, actions], 0)
         extras = {"state": states, "action": actions, "features": self._features(states, actions)}
         if self.aux is not None:
             extras["aux"] = self.aux[states, actions]
@@ -108,8 +108,8 @@ class WalkSource:
         cut = mask[:, -1]
         batch = Experience(
             mask=mask,
-            reward=paid,
-            outcome=paid.sum(1),
+            reward=reward,
+            outcome=reward.sum(1),
             terminated=~cut,
             truncated=cut,
             group=group,
@@ -118,6 +118,8 @@ class WalkSource:
             extras=extras | {"index": tasks[group]},
         )
         with torch.no_grad():
-            said = self.policy.evaluate(batch, frozenset({"value"}))
-        final = torch.zeros(len(batch), dtype=paid.dtype)
-        return batch.replace(rollout_logp=said.logp, old_logp=said.logp, value=said.value, final_value=final)
+            evaluation = self.policy.evaluate(batch, frozenset({"value"}))
+        final = torch.zeros(len(batch), dtype=reward.dtype)
+        return batch.replace(
+            rollout_logp=evaluation.logp, old_logp=evaluation.logp, value=evaluation.value, final_value=final
+        )

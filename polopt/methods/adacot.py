@@ -85,7 +85,7 @@ class ThinkOrNot(Reward):
     With miss = over = a the first two terms are -a [thought != need]. Source: AdaCoT, arXiv:2505.11896.
 
     thought: the answers that began with thinking.
-    need: the tasks that need thinking, by the world, a labeller or a rule.
+    need: the tasks that need thinking, by the environment, a labeller or a rule.
     malformed: the malformed answers, None for no such penalty.
     """
 
@@ -143,10 +143,10 @@ class MaskThinkDecision(Select):
         if not self.after:
             return experience.restrict(~(mask & (number < self.count)))
         # Decisions alone, shifted to the left.
-        said = experience.extras["tokens"].gather(1, (~mask).int().argsort(dim=1, stable=True))
+        tokens = experience.extras["tokens"].gather(1, (~mask).int().argsort(dim=1, stable=True))
         opened = torch.arange(mask.shape[1], device=mask.device) + len(self.after) <= experience.lengths[:, None]
         for i, token in enumerate(self.after):
-            opened &= said.roll(-i, 1) == token
+            opened &= tokens.roll(-i, 1) == token
         behind = opened.int().argmax(1, keepdim=True) + len(self.after)
         deciding = (number >= behind) & (number < behind + self.count) & opened.any(1, keepdim=True)
         return experience.restrict(~(mask & deciding))

@@ -69,10 +69,10 @@ def right_pull(
 
     "gradient": sum A r over r <= high, those that keep a gradient. "surrogate": sum A min(r, high).
     """
-    pull = advantage.clamp(min=0)
+    weight = advantage.clamp(min=0)
     if share == "surrogate":
-        return (pull * ratio.minimum(high[:, None])).sum(1)
-    return (pull * ratio * (ratio <= high[:, None])).sum(1)
+        return (weight * ratio.minimum(high[:, None])).sum(1)
+    return (weight * ratio * (ratio <= high[:, None])).sum(1)
 
 
 def wrong_pull(
@@ -83,10 +83,10 @@ def wrong_pull(
     "gradient": sum |A| r over low <= r <= dual, those that keep a gradient. "surrogate": sum |A| max(r, low), which
     grows with `low`, although a larger `low` removes gradient.
     """
-    pull = -advantage.clamp(max=0)
+    weight = -advantage.clamp(max=0)
     if share == "surrogate":
-        return (pull * ratio.maximum(low[:, None])).sum(1)
-    return (pull * ratio * ((ratio >= low[:, None]) & (ratio <= dual))).sum(1)
+        return (weight * ratio.maximum(low[:, None])).sum(1)
+    return (weight * ratio * ((ratio >= low[:, None]) & (ratio <= dual))).sum(1)
 
 
 class BalancedClip(SurrogateTerm):
@@ -140,13 +140,15 @@ class BalancedClip(SurrogateTerm):
         return {"clip/low": low, "clip/high": high}
 
     @torch.no_grad()
-    def search(self, whole: Experience) -> tuple[float, float]:
+    def search(self, full_batch: Experience) -> tuple[float, float]:
         """Returns (c_low, c_high) for a batch with a full-batch evaluation: the first pair that meets the target, else
         the limits."""
-        decided = whole.mask
-        ratio = self.ratio(whole.zero_masked(), whole.full_batch_evaluation.zero_masked(decided)).exp()[decided]
+        decided = full_batch.mask
+        ratio = self.ratio(full_batch.zero_masked(), full_batch.full_batch_evaluation.zero_masked(decided)).exp()[
+            decided
+        ]
         advantage, lows, highs = (
-            whole.advantage[decided],
+            full_batch.advantage[decided],
             _ladder(*self.low, self.step_size),
             _ladder(*self.high, self.step_size),
         )

@@ -38,7 +38,7 @@ def barfi(*, group: int = 1, features: int = 1, discount: float = 0.99, entropy:
     with a damped inverse (`solvers.implicit_gradient`, by conjugate gradients or Neumann's series) and the policy
     going on from where it was. phi begins at (0, 1, 1), the naive sum.
 
-    The sentence is the inner update: phi is a buffer of `methods.barfi.AlignedReward`, gamma_phi one of
+    The algorithm is the inner update: phi is a buffer of `methods.barfi.AlignedReward`, gamma_phi one of
     `methods.barfi.LearnedDiscount`. The outer loop is `align` of `claims.problems.bilevel`, on expectations (`Bilevel`)
     or on episodes (`SampledBilevel` of `claims.problems.sampled`, which draws those of dJ/dtheta and those of Delta's
     derivatives apart). Off-policy inner updates are not implemented. Ours are `entropy`, which makes the inner solution
@@ -71,7 +71,7 @@ class AlignedReward(Reward):
     """Computes r_t = phi_1(x_t) + phi_2(x_t) r_primary,t + phi_3(x_t) r_aux,t for each decision, phi_k linear in
     features x.
 
-    r_primary is the world's `reward`; r_aux is `extras["aux"]` [B, T], the designer's auxiliary reward; x is
+    r_primary is the environment's `reward`; r_aux is `extras["aux"]` [B, T], the designer's auxiliary reward; x is
     `extras["features"]` [B, T, features], a description of a decision in its state, one-hot for a table. phi, [3,
     features] in a buffer, is initialised to (0, 1, 1), the plain sum. The part itself does not change phi: an outer
     loop optimises it for the primary return of the policy that is trained on this reward. Source: BARFI,

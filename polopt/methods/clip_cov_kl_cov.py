@@ -15,7 +15,7 @@ from polopt.evaluation import Evaluation
 from polopt.experience import Experience
 from polopt.method import Paper, method
 from polopt.objectives import Surrogate, SurrogateTerm, TokenMean, TokenRatio
-from polopt.objectives.parts import Ratio, whole_of
+from polopt.objectives.parts import Ratio, full_batch_of
 from polopt.objectives.surrogate_terms import pessimistic
 from polopt.sampling import MixedGroups, Rollouts
 from polopt.setting_types import Unbounded
@@ -115,23 +115,23 @@ class ClipCov(SurrogateTerm):
 
     def stopped(self, experience: Experience) -> Tensor:
         """Draws the decisions without gradient: [B, T] bool of the whole batch."""
-        whole, said = whole_of(experience)
-        _, clipped = self._clip(self.ratio(whole, said), whole.advantage)
-        c = covariances(whole.advantage, said.logp, whole.mask)
-        free = (whole.mask & (c > self.least) & (c < self.most) & (clipped == 0))[whole.mask]
+        full_batch, evaluation = full_batch_of(experience)
+        _, clipped = self._clip(self.ratio(full_batch, evaluation), full_batch.advantage)
+        c = covariances(full_batch.advantage, evaluation.logp, full_batch.mask)
+        free = (full_batch.mask & (c > self.least) & (c < self.most) & (clipped == 0))[full_batch.mask]
         count = max(1, int(self.share * len(free))) if self.share else 0
         stopped = torch.zeros_like(free)
-        stopped[torch.where(free, self._lots(whole), len(free)).argsort()[: min(count, int(free.sum()))]] = True
-        return torch.zeros_like(whole.mask).masked_scatter(whole.mask, stopped)
+        stopped[torch.where(free, self._lots(full_batch), len(free)).argsort()[: min(count, int(free.sum()))]] = True
+        return torch.zeros_like(full_batch.mask).masked_scatter(full_batch.mask, stopped)
 
     def _clip(self, log_ratio: Tensor, advantage: Tensor) -> tuple[Tensor, Tensor]:
         return pessimistic(log_ratio.exp(), advantage, 1 - self.low, 1 + self.high)
 
-    def _lots(self, whole: Experience) -> Tensor:
+    def _lots(self, full_batch: Experience) -> Tensor:
         """Draws a random order [n] of the decisions. Each gets a number by its rank in fields that are fixed before
         learning, so that neither the layout of the batch nor rounding in the evaluation affects the draw."""
-        order = whole.rollout_logp[whole.mask].argsort(stable=True)
-        order = order[whole.advantage[whole.mask][order].argsort(stable=True)]
+        order = full_batch.rollout_logp[full_batch.mask].argsort(stable=True)
+        order = order[full_batch.advantage[full_batch.mask][order].argsort(stable=True)]
         # PyTorch's CPU generator uses the lower 32 bits alone.
         generator = torch.Generator().manual_seed((self.seed * 1_000_003 + int(self.get_buffer("batches"))) % 2**32)
         drawn = torch.randperm(len(order), generator=generator).to(order.device)
@@ -156,15 +156,15 @@ class KLCov(SurrogateTerm):
             raise ValueError(f"methods.clip_cov_kl_cov.KLCov: percent must be in [0, 100], found {self.percent}")
 
     def forward(self, log_ratio: Tensor, experience: Experience, evaluation: Evaluation) -> tuple[Tensor, Tensor]:
-        held = experience.local_rows(self.held(experience))
-        penalty = torch.where(held, self.coefficient * log_ratio.abs(), 0)
-        return penalty - experience.advantage * log_ratio.exp(), held.to(log_ratio.dtype)
+        penalised = experience.local_rows(self.penalised(experience))
+        penalty = torch.where(penalised, self.coefficient * log_ratio.abs(), 0)
+        return penalty - experience.advantage * log_ratio.exp(), penalised.to(log_ratio.dtype)
 
-    def held(self, experience: Experience) -> Tensor:
+    def penalised(self, experience: Experience) -> Tensor:
         """Selects the decisions that are penalised: [B, T] bool of the whole batch."""
-        whole, said = whole_of(experience)
-        c = covariances(whole.advantage, said.logp, whole.mask)[whole.mask]
+        full_batch, evaluation = full_batch_of(experience)
+        c = covariances(full_batch.advantage, evaluation.logp, full_batch.mask)[full_batch.mask]
         count = max(1, int(len(c) * self.percent / 100)) if self.percent else 0
-        held = torch.zeros_like(c, dtype=torch.bool)
-        held[c.argsort(descending=True, stable=True)[:count]] = True
-        return torch.zeros_like(whole.mask).masked_scatter(whole.mask, held)
+        penalised = torch.zeros_like(c, dtype=torch.bool)
+        penalised[c.argsort(descending=True, stable=True)[:count]] = True
+        return torch.zeros_like(full_batch.mask).masked_scatter(full_batch.mask, penalised)

@@ -50,5 +50,5 @@ def conciser(
     if stage == 1:
         return first
     brief = LinearLength(weight=weight, free=1.0, limit=limit)
-    paid = SumOfRewards(terms=[OutcomeReward(), ConditionalReward(reward=brief, when=SolvedGroups(least=1.0))])
-    return first.but(reward=paid, **{"sampling.select": [], "sampling.refills": 0})
+    reward = SumOfRewards(terms=[OutcomeReward(), ConditionalReward(reward=brief, when=SolvedGroups(least=1.0))])
+    return first.but(reward=reward, **{"sampling.select": [], "sampling.refills": 0})

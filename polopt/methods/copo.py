@@ -113,8 +113,8 @@ class PerAdvantageSurrogate(SurrogateTerm):
     def forward(self, log_ratio: Tensor, experience: Experience, evaluation: Evaluation) -> tuple[Tensor, Tensor]:
         advantages = torch.where(experience.mask[..., None], experience.extras["advantages"], 0).unbind(-1)
         found = [self.trust(log_ratio, experience.replace(advantage=one), evaluation) for one in advantages]
-        terms, held = (torch.stack(values) for values in zip(*found, strict=True))
-        return terms.sum(0), held.mean(0)
+        terms, clipped = (torch.stack(values) for values in zip(*found, strict=True))
+        return terms.sum(0), clipped.mean(0)
 
 
 class MultiAdvantage(WeightedSum):

@@ -88,6 +88,6 @@ class SoftTargets(Regulariser):
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
         decided = experience.mask[..., None]
-        law = evaluation.logits.log_softmax(-1)
-        targets = torch.where(decided, experience.extras["targets"], 0).to(law.dtype)
-        return -torch.where(targets > 0, targets * law, 0).sum(-1)
+        log_probs = evaluation.logits.log_softmax(-1)
+        targets = torch.where(decided, experience.extras["targets"], 0).to(log_probs.dtype)
+        return -torch.where(targets > 0, targets * log_probs, 0).sum(-1)

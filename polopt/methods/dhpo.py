@@ -106,9 +106,9 @@ class HybridClip(SurrogateTerm):
         token, sequence = log_ratio.exp(), self._sequence(log_ratio, experience).exp()
         weight = self._weight(log_ratio, experience, evaluation)
         free = weight * token + (1 - weight) * sequence
-        held = weight * _bounded(token, self.token) + (1 - weight) * _bounded(sequence, self.sequence)
-        free, held = -experience.advantage * free, -experience.advantage * held
-        return torch.maximum(free, held), (held > free).to(log_ratio.dtype)
+        clipped = weight * _bounded(token, self.token) + (1 - weight) * _bounded(sequence, self.sequence)
+        free, clipped = -experience.advantage * free, -experience.advantage * clipped
+        return torch.maximum(free, clipped), (clipped > free).to(log_ratio.dtype)
 
     def _sequence(self, log_ratio: Tensor, experience: Experience) -> Tensor:
         """Computes log s_t, [B, T]: the row's mean in value, the token's own ratio in gradient."""

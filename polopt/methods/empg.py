@@ -43,10 +43,11 @@ def empg(
     over turns, which is A_i where all rows have as many turns.
     """
     base = grpo(group=group, clip=clip, kl=kl)
-    ahead = TurnCertainty(sharpness=k_next, turn="next", weight=zeta)
+    next_certainty = TurnCertainty(sharpness=k_next, turn="next", weight=zeta)
     return base.but(
         credit=CentredAdvantage(
-            credit=ModulatedAdvantage(credit=base.credit, times=TurnCertainty(sharpness=k), plus=ahead), unit="turn"
+            credit=ModulatedAdvantage(credit=base.credit, times=TurnCertainty(sharpness=k), plus=next_certainty),
+            unit="turn",
         )
     )
 

@@ -52,10 +52,10 @@ def etcon(*, stage: int = 2, group: int = 5, clip: float = 0.2, kl: float = 0.01
         return sft().but(**{"objective.ratio": OldPolicyRatio(), "objective.trust": Clip(low=clip, high=clip)})
     form = EtConForm()
     terms = [EtConCorrectness(), EtConForm(), EtConCleanness(), EtConConsistency()]
-    whole = ConditionalReward(
+    reward = ConditionalReward(
         reward=SumOfRewards(terms=terms, weights=[0.7, 0.05, 0.15, 0.1]), when=PositiveReward(reward=form)
     )
-    return grpo(group=group, kl=kl).but(reward=whole if bundle else OutcomeReward())
+    return grpo(group=group, kl=kl).but(reward=reward if bundle else OutcomeReward())
 
 
 TAG, BOX = "answer", r"\boxed{"
@@ -100,15 +100,15 @@ def in_form(text: str) -> float:
     return max(0.0, 1.0 - loss - 0.1 * ("\\" + BOX in text))
 
 
-def correct(said: str, wanted: str) -> float:
-    """Returns 1 for the same words; 0.75 if all words of `wanted` are in `said` and none of the others is a negation;
-    else 0."""
-    said, wanted = plain(said), plain(wanted)
-    if not said or not wanted:
+def correct(answer: str, reference: str) -> float:
+    """Returns 1 for the same words; 0.75 if all words of `reference` are in `answer` and none of the others is a
+    negation; else 0."""
+    answer, reference = plain(answer), plain(reference)
+    if not answer or not reference:
         return 0.0
-    if said == wanted:
+    if answer == reference:
         return 1.0
-    words, gold = set(said.split()), set(wanted.split())
+    words, gold = set(answer.split()), set(reference.split())
     return 0.75 if gold <= words and not NEGATIONS & (words - gold) else 0.0
 
 
@@ -179,9 +179,8 @@ class EtConCorrectness(TextReward):
         task = experience.extras["task"][row]
         if task.reference is None:
             raise ExperienceError(
-                f"methods.etcon.EtConCorrectness needs the solution of each task, found none for {task.id}; give the "
-                "tasks solutions, "
-                "or let the world judge, with rewards.OutcomeReward"
+                f"methods.etcon.EtConCorrectness needs the solution of each task, found none for {task.id}; add "
+                "solutions to the tasks, or take the environment's outcome, rewards.OutcomeReward"
             )
         return correct(boxed(text), task.reference)
 

@@ -42,7 +42,7 @@ where N is 10 if some step is wrong, and 0 if all of them hold."""
         year=2025,
         arxiv="2510.22543",
     ),
-    changes="GRPO with DAPO's clip, in which right answers with a flawed step are paid 0 between +1 and -1.",
+    changes="GRPO with DAPO's clip, in which right answers with a flawed step have reward 0, between +1 and -1.",
     room="rewards",
     tier="faithful",
 )
@@ -71,11 +71,11 @@ def fapo(
     flawed: RowMask = SignalAbove(name=signal)
     if chat is not None:
         flawed = PositiveReward(reward=JudgedReward(judge=HTTPJudge(chat=chat, template=FLAWS)), above=0.5)
-    paid = SumOfRewards(
+    reward = SumOfRewards(
         terms=[OutcomeReward(scale=2, shift=-1), FlawedPositive(weight=weight, flawed=flawed), OverlongPenalty()]
     )
     plain = {"sampling.select": [], "sampling.refills": 0, "objective.trust.dual": 10.0}
-    return dapo(group=group, low=low, high=high).but(reward=paid, **plain)
+    return dapo(group=group, low=low, high=high).but(reward=reward, **plain)
 
 
 class FlawedPositive(Reward):
@@ -83,8 +83,8 @@ class FlawedPositive(Reward):
 
     weight: with outcomes of +1 and -1, weight 1 lowers flawed positives to 0, and 2 lowers them to the reward of wrong
         rows.
-    flawed: a check of the steps, computed for right rows alone; by default the world's signal "flawed". NaN, a missing
-        result of the check, counts as not flawed.
+    flawed: a check of the steps, computed for right rows alone; by default the environment's signal "flawed". NaN, a
+        missing result of the check, counts as not flawed.
     right: the rows that are right.
 
     Source: FAPO, arXiv:2510.22543.

@@ -139,14 +139,14 @@ class EntropyBand(Regulariser):
     def _entropy(self, evaluation: Evaluation) -> Tensor:
         return evaluation.entropy if self.of == "exact" else -evaluation.logp
 
-    def _sides(self, whole: Experience) -> tuple[Tensor, Tensor]:
+    def _sides(self, full_batch: Experience) -> tuple[Tensor, Tensor]:
         """Returns, for each row's kind, +1, 0 or -1 times N / N_k, [B], and the bound that its entropy exceeds, [B]."""
-        seen = torch.where(whole.mask, self._entropy(whole.full_batch_evaluation), 0)
-        kind = torch.tensor(ops.numbered(whole.extras["kind"]), dtype=torch.long, device=seen.device)
-        decisions = ops.group_sum(whole.lengths.to(seen), kind)
+        seen = torch.where(full_batch.mask, self._entropy(full_batch.full_batch_evaluation), 0)
+        kind = torch.tensor(ops.numbered(full_batch.extras["kind"]), dtype=torch.long, device=seen.device)
+        decisions = ops.group_sum(full_batch.lengths.to(seen), kind)
         entropy = ops.group_sum(seen.sum(1), kind) / decisions.clamp(min=1)
         side = (entropy > self.high).to(seen) - (entropy < self.low).to(seen)
         if self.kinds is not None:
-            side = side * torch.tensor([k in self.kinds for k in whole.extras["kind"]], device=seen.device)
+            side = side * torch.tensor([k in self.kinds for k in full_batch.extras["kind"]], device=seen.device)
         bound = self.low + (self.high - self.low) * (side > 0).to(seen)
-        return side * whole.mask.sum() / decisions.clamp(min=1), bound
+        return side * full_batch.mask.sum() / decisions.clamp(min=1), bound

@@ -49,8 +49,8 @@ EPSILON = 1e-4
         year=2025,
         arxiv="2510.08872",
     ),
-    changes="PPO paid the geometric mean of the user's and the model's utility, read off four blocks of the answer, in "
-    "units of each source of tasks.",
+    changes="PPO whose reward is the geometric mean of the user's and the model's utility, read off four blocks of the "
+    "answer, in units of each source of tasks.",
     room="rewards",
     tier="faithful",
 )
@@ -141,9 +141,9 @@ def standardised(x: Tensor, group: Tensor, by: Norm) -> Tensor:
         return (x - low) / (high - low + EPS)
     if by == "robust":
         middle = _by_group(x, group, _median)
-        apart = x - middle
-        spread = _by_group(apart.abs(), group, _median)
-        return torch.where(apart == 0, 0, torch.tanh(apart / (1.4826 * spread + EPS)))
+        deviation = x - middle
+        spread = _by_group(deviation.abs(), group, _median)
+        return torch.where(deviation == 0, 0, torch.tanh(deviation / (1.4826 * spread + EPS)))
     below, level = ops.places(x, group)
     return (below + level.to(x.dtype) / 2) / ops.group_size(group)
 
@@ -210,9 +210,9 @@ def distinct(found: Tensor, gap: float = 0.1) -> float:
     Half the fraction of the N choices with different payoffs, plus half the fraction in which they differ by more than
     `gap` of the larger one.
     """
-    apart = (found[0] - found[1]).abs()
+    difference = (found[0] - found[1]).abs()
     size = found.abs().amax(0)
-    return float(((apart > 0).double() + (apart > gap * size).double()).mean() / 2)
+    return float(((difference > 0).double() + (difference > gap * size).double()).mean() / 2)
 
 
 class DistinctPayoffs(TextReward):
@@ -240,7 +240,7 @@ class LegiblePayoffs(TextReward):
         if shown and not any(payoffs(block(text, self.block) or "") is not None for text in shown):
             yield (
                 f"none of the first {len(shown)} solutions has a block <{self.block}> that can be read, without which "
-                "an answer is paid nothing; teach the policy to write it first, or take a reward that does without, as "
+                "an answer has reward 0; train the policy on such solutions first, or take a reward without blocks, as "
                 "gtalign's with blocks: false"
             )
 
@@ -260,8 +260,8 @@ def arithmetic_mean(values: Tensor, weights: Tensor) -> Tensor:
 def efficient(values: Tensor) -> Tensor:
     """Returns the Pareto-efficient choices [N] bool of utilities [K, N]: no other choice is as good for all and better
     for one."""
-    mine, other = values[:, :, None], values[:, None, :]
-    return ~((other >= mine).all(0) & (other > mine).any(0)).any(1)
+    own, other = values[:, :, None], values[:, None, :]
+    return ~((other >= own).all(0) & (other > own).any(0)).any(1)
 
 
 def choose(payoffs: Tensor, rule: Rule, price: Tensor | None = None, weights: Tensor | None = None) -> Tensor:

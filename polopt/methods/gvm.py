@@ -13,7 +13,7 @@ from polopt.method import Paper, method
 from polopt.methods.raft import raft
 from polopt.objectives import PromptMean
 from polopt.sampling.allocation import apportioned, neyman
-from polopt.sampling.parts import Buy, RolloutAllocator
+from polopt.sampling.parts import RolloutAllocator, RolloutFn
 from polopt.sampling.source_protocols import GradientNormSource
 from polopt.situation import Situation
 
@@ -119,14 +119,14 @@ class GradientVarianceAllocator(RolloutAllocator):
                 f"{group}; raise group"
             )
 
-    def forward(self, source: GradientNormSource, tasks: Tensor, group: int, buy: Buy) -> Experience:
-        norm, rate = self.measured(source, buy(torch.full_like(tasks, self.first)), len(tasks))
+    def forward(self, source: GradientNormSource, tasks: Tensor, group: int, rollout: RolloutFn) -> Experience:
+        norm, rate = self.measured(source, rollout(torch.full_like(tasks, self.first)), len(tasks))
         total = (group - self.least) * len(tasks)
         share = neyman(norm, rate, self.alpha, self.beta)
         share = torch.where(rate <= self.most, share, 0)
         share = torch.where(rate * share * total >= self.enough, share, 0)
         share = share / share.sum() if share.any() else torch.full_like(share, 1 / len(share))
-        return buy((self.least + apportioned(share, total)).to(tasks.device))
+        return rollout((self.least + apportioned(share, total)).to(tasks.device))
 
     def measured(self, source: GradientNormSource, experience: Experience, tasks: int) -> tuple[Tensor, Tensor]:
         """Returns G and p of the first round, each [tasks], on the CPU."""

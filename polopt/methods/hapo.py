@@ -17,7 +17,7 @@ from polopt.features.base import Grouping
 from polopt.features.groupings import SamePrompt
 from polopt.method import Paper, method
 from polopt.objectives import Surrogate, TokenMean, TokenRatio
-from polopt.objectives.parts import SurrogateTerm, whole_of
+from polopt.objectives.parts import SurrogateTerm, full_batch_of
 from polopt.objectives.surrogate_terms import pessimistic
 from polopt.part import Part
 from polopt.rewards import OutcomeReward, OverlongPenalty, SumOfRewards
@@ -99,11 +99,11 @@ class EntropyLevel(Part):
             raise ValueError(f"methods.hapo.EntropyLevel: quantile must be in [0, 1], found {self.quantile}")
 
     def forward(self, experience: Experience) -> Tensor:
-        whole, said = whole_of(experience)
-        if not whole.mask.any():
-            return experience.local_rows(torch.zeros_like(said.entropy))
-        scale = ops.entropy_scale(said.entropy[whole.mask], self.quantile)
-        return experience.local_rows(ops.entropy_level(said.entropy, *scale, released=self.compat == "released"))
+        full_batch, evaluation = full_batch_of(experience)
+        if not full_batch.mask.any():
+            return experience.local_rows(torch.zeros_like(evaluation.entropy))
+        scale = ops.entropy_scale(evaluation.entropy[full_batch.mask], self.quantile)
+        return experience.local_rows(ops.entropy_level(evaluation.entropy, *scale, released=self.compat == "released"))
 
 
 class EntropyClip(SurrogateTerm):

@@ -31,7 +31,7 @@ from polopt.sampling.source_protocols import Source
         year=2025,
         arxiv="2512.12858",
     ),
-    changes="GRPO whose group is all phrasings of a question, paid for information and for its steadiness over them.",
+    changes="GRPO whose group is all phrasings of a question, rewarded for information and its consistency over them.",
     room="credit",
     tier="reading",
 )
@@ -151,15 +151,15 @@ class ParaphraseConsistency(RowFeature):
         if self.by == "entropy":
             entropy = share_entropy(pooled)
             return -(entropy - ops.group_mean(entropy, meaning)).abs()[prompt]
-        own, steady = shares(counts), torch.zeros(len(prompt), dtype=torch.float64, device=prompt.device)
+        own, consistency = shares(counts), torch.zeros(len(prompt), dtype=torch.float64, device=prompt.device)
         for number in meaning.unique():
             phrasings = (meaning == number).nonzero().flatten()
             rows = (meaning[prompt] == number).nonzero().flatten()
-            apart = share_distance(own[rows, None], pooled[phrasings])
+            distance = share_distance(own[rows, None], pooled[phrasings])
             others = prompt[rows, None] != phrasings
-            total = torch.where(others, apart, 0).sum(1)
-            steady[rows] = -total / others.sum(1).clamp(min=1)
-        return steady
+            total = torch.where(others, distance, 0).sum(1)
+            consistency[rows] = -total / others.sum(1).clamp(min=1)
+        return consistency
 
 
 def _pooled(counts: Tensor, prompt: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from polopt.experience import Experience
 from polopt.method import Paper, method
 from polopt.methods.grpo import grpo
 from polopt.sampling.allocation import knapsack
-from polopt.sampling.parts import Buy, RolloutAllocator
+from polopt.sampling.parts import RolloutAllocator, RolloutFn
 from polopt.sampling.source_protocols import Source
 from polopt.sampling.success import SuccessCounts
 
@@ -59,7 +59,7 @@ class KnapsackAllocator(RolloutAllocator):
     success: the estimate of each task's success rate; by default the rate of the task's last visit.
     low: the fewest rollouts of a task.
     up: the most rollouts that a task gets by value.
-    confidence: the confidence with which a task of 0 < p < 1 shall show both right and wrong answers before the rest of
+    confidence: the confidence with which a task of 0 < p < 1 shows both right and wrong answers before the rest of
         the budget goes to tasks that never succeeded; None leaves to these
         only rollouts beyond `up`.
 
@@ -90,9 +90,9 @@ class KnapsackAllocator(RolloutAllocator):
                 "average; set group between low and up"
             )
 
-    def forward(self, source: Source, tasks: Tensor, group: int, buy: Buy) -> Experience:
+    def forward(self, source: Source, tasks: Tensor, group: int, rollout: RolloutFn) -> Experience:
         rates = self.success.rates(source.size).cpu()[tasks.cpu()]
-        return buy(knapsack(rates, group, self.low, self.up, self.confidence).to(tasks.device))
+        return rollout(knapsack(rates, group, self.low, self.up, self.confidence).to(tasks.device))
 
     def observe(self, experience: Experience) -> None:
         self.success.observe(experience)

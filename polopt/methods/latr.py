@@ -141,13 +141,13 @@ class LookaheadRollouts(Rollouts):
             found["tree/branched"] = sum(n > 1 for n in ways) / len(ways)
         return found
 
-    def play(
+    def sample_tasks(
         self, source: Source, tasks: Tensor, copies: Tensor, support: Support, starts: Sequence[Start] | None
     ) -> Experience:
-        look = LookaheadConfig(self.look, now(self.share))
-        batch = source.rollout(RolloutRequest(tasks, copies, support, starts=starts, lookahead=look))
+        lookahead = LookaheadConfig(self.look, now(self.share))
+        batch = source.rollout(RolloutRequest(tasks, copies, support, starts=starts, lookahead=lookahead))
         place = ops.group_place(torch.zeros(len(batch), device=batch.device), batch.group)
-        leaves = torch.tensor([look.branches(int(n)) for n in copies], device=batch.device)
+        leaves = torch.tensor([lookahead.branches(int(n)) for n in copies], device=batch.device)
         return batch.replace(extras={"explored": place < leaves[batch.group]})
 
 

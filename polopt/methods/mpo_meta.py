@@ -88,8 +88,8 @@ EXTENT = frozenset({"characters", "words", "lines"})
 class ProgramGrader(Grader):
     """A grader that computes marks by program.
 
-    An item's name selects the statistic: "outcome", the world's outcome; a name in `SEEN`, of the answer's text; or
-    `extras.<name>`, a number that the world or the loop recorded of each row.
+    An item's name selects the statistic: "outcome", the environment's outcome; a name in `SEEN`, of the answer's text;
+    or `extras.<name>`, a number that the environment or the loop recorded of each row.
     """
 
     def item_fields(self, items: Sequence[Item]) -> frozenset[str]:
@@ -116,7 +116,7 @@ class ProgramGrader(Grader):
         extent = [item.name for item in items if item.name in EXTENT and item.weight * item.trust > 0]
         if extent:
             yield (
-                f"its items pay for length ({', '.join(extent)}), whether the answer is right or wrong; give items of "
+                f"its items reward length ({', '.join(extent)}), whether the answer is right or wrong; give items of "
                 "your own, or a grader that reads texts, as rewards.HTTPGrader"
             )
 
@@ -176,7 +176,7 @@ class AuditedRubric(Meta):
 
 def agreement(marks: Tensor, truth: Tensor) -> list[float | None]:
     """Returns the covariance of each item's marks [n, items] with the truth [n]; None where either is constant."""
-    apart = truth - truth.mean()
+    centred = truth - truth.mean()
     varies = (marks != marks[:1]).any(0) & (truth != truth[:1]).any()
-    found = (apart @ (marks - marks.mean(0)) / max(1, len(truth))).tolist()
+    found = (centred @ (marks - marks.mean(0)) / max(1, len(truth))).tolist()
     return [value if moves else None for value, moves in zip(found, varies.tolist(), strict=True)]

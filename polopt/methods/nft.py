@@ -88,8 +88,8 @@ class NFTTerm(SurrogateTerm):
         wrong = floored.log() + (implied - implied.detach()) / floored
         terms = -torch.where(right, log_ratio, wrong)
         omega = {"dr-grpo": 1 - rate, "grpo": ((1 - rate) / rate).sqrt(), "none": torch.ones_like(rate)}[self.omega]
-        held = mixed & ~right & (implied < self.floor)
-        return torch.where(mixed, omega * terms, 0), held.to(log_ratio.dtype)
+        clipped = mixed & ~right & (implied < self.floor)
+        return torch.where(mixed, omega * terms, 0), clipped.to(log_ratio.dtype)
 
     def _rates(self, experience: Experience, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Returns whether each row is right, and the share of right rows in its group, [B, 1] each."""

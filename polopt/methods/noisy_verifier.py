@@ -122,7 +122,7 @@ class FixedRates(Rates):
 
 
 class NotedRates(Rates):
-    """Error rates that the world records of each row: `extras[false_positive]` and `extras[false_negative]`, [B]."""
+    """Error rates that the environment records of each row, [B]: `extras[false_positive]`, `extras[false_negative]`."""
 
     false_positive: str = "signal_false_positive"
     false_negative: str = "signal_false_negative"
@@ -205,17 +205,17 @@ class RejudgedRates(Rates):
 
     def _count(self, experience: Experience, kind: Tensor) -> None:
         counts, batches = self.get_buffer("counts"), self.get_buffer("batches")
-        paid, second = self.verdict(experience), experience.extras[self.judge]
-        answered, other = second.isfinite(), (second >= 0.5) != paid
+        rewarded, second = self.verdict(experience), experience.extras[self.judge]
+        answered, other = second.isfinite(), (second >= 0.5) != rewarded
         # Rows with identical properties are sorted together; random numbers are assigned in that order.
-        cell = ((kind * 2 + paid) * 2 + answered) * 2 + (answered & other)
+        cell = ((kind * 2 + rewarded) * 2 + answered) * 2 + (answered & other)
         order = cell.argsort(stable=True)
         key = ops.scrambled(torch.stack([batches, torch.full_like(batches, self.seed)])).sum()
         draw = ops.uniform(key + torch.arange(len(cell), device=cell.device))
-        drawn = torch.empty_like(draw).scatter(0, order, draw) < torch.where(paid, self.positives, self.negatives)
+        drawn = torch.empty_like(draw).scatter(0, order, draw) < torch.where(rewarded, self.positives, self.negatives)
         judged = drawn & answered
         seen = torch.stack([torch.ones_like(draw), judged.double(), (judged & other).double()], 1)
-        counts.mul_(self.decay).view(-1, 3).index_add_(0, kind * 2 + paid, seen.to(counts))
+        counts.mul_(self.decay).view(-1, 3).index_add_(0, kind * 2 + rewarded, seen.to(counts))
         batches.add_(1)
 
 

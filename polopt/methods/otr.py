@@ -23,7 +23,7 @@ from polopt.sampling import Demonstrations
         year=2025,
         arxiv="2509.26313",
     ),
-    changes="SFT by policy gradient: tokens drawn from the policy at each position, paid if the demonstration agrees.",
+    changes="SFT by policy gradient: tokens drawn from the policy at each position, with reward 1 if demonstrated.",
     room="objectives",
     tier="reading",
 )
@@ -90,23 +90,23 @@ class OneToken(SurrogateTerm):
 
     def forward(self, log_ratio: Tensor, experience: Experience, evaluation: Evaluation) -> tuple[Tensor, Tensor]:
         tokens = experience.extras["tokens"]
-        said = torch.where(experience.mask, tokens, 0)[..., None]
-        odds = (evaluation.logits.detach() / self.temperature).softmax(-1)
+        sampled = torch.where(experience.mask, tokens, 0)[..., None]
+        probs = (evaluation.logits.detach() / self.temperature).softmax(-1)
         if self.draws is not None:
-            odds = self._frequencies(odds, tokens)
-        hits, missed = odds.gather(-1, said).squeeze(-1), odds.scatter(-1, said, 0.0)
+            probs = self._frequencies(probs, tokens)
+        hits, missed = probs.gather(-1, sampled).squeeze(-1), probs.scatter(-1, sampled, 0.0)
         bounded = evaluation.logits.log_softmax(-1).clamp(min=self.floor)
         worth = hits * evaluation.logp + self.miss * (missed * bounded).sum(-1)
         return -experience.advantage * worth, torch.zeros_like(experience.advantage)
 
-    def _frequencies(self, odds: Tensor, tokens: Tensor) -> Tensor:
+    def _frequencies(self, probs: Tensor, tokens: Tensor) -> Tensor:
         """Draws tokens, and returns the frequency of each, [B, T, V]."""
         assert self.draws is not None
         seed = ops.scrambled(self.get_buffer("batches") + ops.scrambled(torch.tensor(self.seed, device=tokens.device)))
         keys = _keys(tokens)[..., None] + ops.scrambled(seed + torch.arange(self.draws, device=tokens.device))
-        below = odds.double().cumsum(-1)
-        drawn = torch.searchsorted(below, ops.uniform(keys) * below[..., -1:]).clamp(max=odds.shape[-1] - 1)
-        return torch.zeros_like(odds).scatter_add(-1, drawn, torch.full_like(drawn, 1 / self.draws, dtype=odds.dtype))
+        below = probs.double().cumsum(-1)
+        drawn = torch.searchsorted(below, ops.uniform(keys) * below[..., -1:]).clamp(max=probs.shape[-1] - 1)
+        return torch.zeros_like(probs).scatter_add(-1, drawn, torch.full_like(drawn, 1 / self.draws, dtype=probs.dtype))
 
 
 def _keys(tokens: Tensor) -> Tensor:

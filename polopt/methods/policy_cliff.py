@@ -31,7 +31,7 @@ def policy_cliff(*, group: int = 4, alpha: float = 0.01) -> Algorithm:
 
     The paper's are the theorems: the set of best policies moves continuously where one action is best by a margin and
     jumps where several tie; what a mix of rewards does follows the ties of their weighted sum; an entropy bonus
-    restores continuity and costs randomness. It gives no training sentence and no alpha. Ours are this sentence, its
+    restores continuity and costs randomness. It gives no training objective and no alpha. Ours are this algorithm, its
     default and the constants: `metrics.policy_stability` measures both kinds of policy, and the bound
     tanh(|dR| / (2 alpha)) on the total variation between the soft ones of one step, with |dR| / (1 - discount) in
     place of |dR| for many.

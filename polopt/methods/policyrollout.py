@@ -113,6 +113,6 @@ class RulePrompts(PromptAugmenter):
         return 2 if self.plain else 1
 
     def forward(self, source: Source, tasks: Tensor) -> tuple[Tensor, Sequence[Start]]:
-        told = Start(hint=self.rules, hidden=self.hidden)
-        starts = [Start(), told] if self.plain else [told]
+        with_rules = Start(hint=self.rules, hidden=self.hidden)
+        starts = [Start(), with_rules] if self.plain else [with_rules]
         return tasks.repeat_interleave(self.each), starts * len(tasks)

@@ -93,8 +93,8 @@ def rec(
         "gspo": [ImportanceWeight(ratio=SequenceRatio())],
         "advantage": [ExponentialAdvantageWeight()],
     }
-    pulls: list[Regulariser] = [SamplerKL(coefficient=opmd)] if opmd else []
-    pulls += [ForwardKL(coefficient=asymre)] if asymre else []
+    regularisers: list[Regulariser] = [SamplerKL(coefficient=opmd)] if opmd else []
+    regularisers += [ForwardKL(coefficient=asymre)] if asymre else []
     return Algorithm(
         sampling=Rollouts(group=group, select=[BalancedGroups()] if drop == "balance" else []),
         credit=RelativeAdvantage(baseline=GroupMean(), scale=None),
@@ -103,7 +103,7 @@ def rec(
             trust=PolicyGradient(),
             weights=[*gates, *weights[weight]],
             aggregate=SequenceMean() if sequence else TokenMean(),
-            regularise=pulls,
+            regularise=regularisers,
         ),
     )
 

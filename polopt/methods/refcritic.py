@@ -15,8 +15,8 @@ from polopt.rewards import FieldReward, OutcomeReward, SumOfRewards
         year=2025,
         arxiv="2507.15024",
     ),
-    changes="GRPO for a critic: besides the verdict, how often a second policy that has read the critique is right is "
-    "paid.",
+    changes="GRPO for a critic, rewarded for its verdict and for the success rate of a second policy that has read the "
+    "critique.",
     room="rewards",
     tier="reading",
 )

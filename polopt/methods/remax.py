@@ -22,7 +22,7 @@ from polopt.sampling import Rollouts
 def remax(*, kl: float = 0.05) -> Algorithm:
     """A_i = R_i - R(greedy answer) and L = -(1/B) sum_i A_i sum_t logp_it.
 
-    `extras["greedy_reward"]` holds what the greedy answer was paid. It does not depend on the sampled answer,
+    `extras["greedy_reward"]` holds the greedy answer's reward. It does not depend on the sampled answer,
     so the gradient is unbiased; the variance falls as long as the greedy answer is worth about as much as the
     average one. kl weighs the k1 penalty in the reward of the sampled answer (0 drops it); the greedy answer's
     is left out. The penalty counts for the whole answer, as in verl today; older verl credited each token with

@@ -113,13 +113,13 @@ class MixtureRatio(Ratio):
             raise ValueError(f"methods.rex_rag.MixtureRatio: share must be in [0, 1], found {self.share}")
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
-        mask, whole = experience.mask, experience.full_batch.extras["probe"]
-        share = whole.double().mean().item() if self.share is None else self.share
-        said, probe = (torch.where(mask, experience.extras[name], 0) for name in ("policy_logp", "probe_logp"))
+        mask, is_probe = experience.mask, experience.full_batch.extras["probe"]
+        share = is_probe.double().mean().item() if self.share is None else self.share
+        policy_logp, probe = (torch.where(mask, experience.extras[name], 0) for name in ("policy_logp", "probe_logp"))
         if self.unit == "token":
             probe = torch.where(experience.extras["probe"][:, None], probe, NOTHING)
-            return (evaluation.logp - log_mixture(said, probe, share)).clamp(-LIMIT, LIMIT)
-        behaviour = log_mixture(said.sum(1), probe.sum(1), share)
+            return (evaluation.logp - log_mixture(policy_logp, probe, share)).clamp(-LIMIT, LIMIT)
+        behaviour = log_mixture(policy_logp.sum(1), probe.sum(1), share)
         log_ratio = torch.where(mask, evaluation.logp, 0).sum(1) - behaviour
         return log_ratio.clamp(-LIMIT, LIMIT)[:, None].expand_as(mask)
 
@@ -228,15 +228,15 @@ class RetryRollouts(Rollouts):
         rows = (failed & drawn).nonzero().flatten()
         if not len(rows):
             return own
-        told = torch.randint(len(texts), (len(rows),), generator=source.generator).tolist()
-        probes = source.extend(batch[rows], 1, at=at[rows], forced_tokens=[texts[i] for i in told])
-        put_in = _placed(probes, at[rows], [table[i] for i in told])
+        chosen = torch.randint(len(texts), (len(rows),), generator=source.generator).tolist()
+        probes = source.extend(batch[rows], 1, at=at[rows], forced_tokens=[texts[i] for i in chosen])
+        put_in = _placed(probes, at[rows], [table[i] for i in chosen])
         inside = put_in < 1
-        said = torch.where(inside, source.evaluate(probes).logp, probes.rollout_logp)
-        probes = probes.replace(rollout_logp=torch.where(inside, put_in.to(said.dtype), probes.rollout_logp))
+        policy_logp = torch.where(inside, source.evaluate(probes).logp, probes.rollout_logp)
+        probes = probes.replace(rollout_logp=torch.where(inside, put_in.to(policy_logp.dtype), probes.rollout_logp))
         made = torch.ones_like(at[rows], dtype=torch.bool)
-        probes = _noted(probes, made, said, _as_probe(probes, at[rows], put_in, share))
-        likely = ops.row_mean(torch.where(inside, said, 0), inside)
+        probes = _noted(probes, made, policy_logp, _as_probe(probes, at[rows], put_in, share))
+        likely = ops.row_mean(torch.where(inside, policy_logp, 0), inside)
         best = likely.argsort(descending=True, stable=True)[: round(self.keep * len(batch))].sort().values
         return Experience.join([own, probes[best]]) if len(best) else own
 
@@ -250,10 +250,10 @@ class RetryRollouts(Rollouts):
         width = torch.arange(batch.mask.shape[1], device=batch.device)
         last = torch.where(batch.mask, batch.turn, -1).amax(1, keepdim=True)
         turn = batch.mask & (batch.turn == last)
-        said = turn.sum(1, keepdim=True)
-        stays = (self.kept * said).floor().minimum((said - longest - 1).clamp(min=0))
-        gone = turn & (turn.cumsum(1) > stays)
-        return tuple(torch.where(some, width, len(width)).amin(1) for some in (turn, gone))  # type: ignore[return-value]
+        length = turn.sum(1, keepdim=True)
+        stays = (self.kept * length).floor().minimum((length - longest - 1).clamp(min=0))
+        cut = turn & (turn.cumsum(1) > stays)
+        return tuple(torch.where(some, width, len(width)).amin(1) for some in (turn, cut))  # type: ignore[return-value]
 
     def _of_rollouts(
         self,
@@ -287,8 +287,8 @@ def _check(names: Sequence[str], texts: Sequence[Sequence[int]]) -> None:
             )
 
 
-def _noted(batch: Experience, probe: Tensor, said: Tensor, probed: Tensor) -> Experience:
-    return batch.replace(extras={"probe": probe, "policy_logp": said, "probe_logp": probed})
+def _noted(batch: Experience, probe: Tensor, policy_logp: Tensor, probed: Tensor) -> Experience:
+    return batch.replace(extras={"probe": probe, "policy_logp": policy_logp, "probe_logp": probed})
 
 
 def _as_probe(batch: Experience, at: Tensor, put_in: Tensor, failed: Tensor) -> Tensor:
@@ -306,7 +306,7 @@ def _as_probe(batch: Experience, at: Tensor, put_in: Tensor, failed: Tensor) -> 
 def _placed(batch: Experience, at: Tensor, values: Sequence[Sequence[float]]) -> Tensor:
     """Returns each row's values from column `at` on, as far as the row goes, and 1 elsewhere, [B, T] float64."""
     placed = torch.ones(batch.mask.shape, dtype=torch.double, device=batch.device)
-    for row, (column, mine) in enumerate(zip(at.tolist(), values, strict=True)):
-        end = min(column + len(mine), placed.shape[1])
-        placed[row, column:end] = torch.tensor(mine[: end - column], dtype=torch.double, device=batch.device)
+    for row, (column, row_values) in enumerate(zip(at.tolist(), values, strict=True)):
+        end = min(column + len(row_values), placed.shape[1])
+        placed[row, column:end] = torch.tensor(row_values[: end - column], dtype=torch.double, device=batch.device)
     return torch.where(batch.mask, placed, 1)

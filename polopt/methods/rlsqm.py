@@ -26,7 +26,7 @@ from polopt.situation import Situation
         year=2023,
         arxiv="2310.02368",
     ),
-    changes="PPO paid for what a static reading of the unit test finds: good habits, and no smells.",
+    changes="PPO whose reward is a static analysis of the unit test: good habits, and no smells.",
     room="rewards",
     tier="reading",
 )
@@ -89,31 +89,31 @@ class LinearTokenReward(Reward):
         read = self.read(experience)
         if self.get_buffer("seen") >= self.batches:
             return (read @ self.get_buffer("weights")).to(experience.precision)
-        paid = self.reward(experience)
-        if paid.ndim != 1:
+        reward = self.reward(experience)
+        if reward.ndim != 1:
             raise ExperienceError(
-                f"methods.rlsqm.LinearTokenReward needs one reward for each row, [{len(paid)}], found "
-                f"{list(paid.shape)}; "
+                f"methods.rlsqm.LinearTokenReward needs one reward for each row, [{len(reward)}], found "
+                f"{list(reward.shape)}; "
                 "add what is "
                 "per decision afterwards"
             )
-        if self.training and len(paid):
+        if self.training and len(reward):
             gram, target = self.get_buffer("gram"), self.get_buffer("target")
             gram.add_(read.T @ read)
-            target.add_(read.T @ paid.double())
-            held = self.ridge * torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
-            held[-1, -1] = 1e-9  # no penalty on the constant
-            self.get_buffer("weights").copy_(torch.linalg.solve(gram + held, target))
-        return paid
+            target.add_(read.T @ reward.double())
+            penalty = self.ridge * torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
+            penalty[-1, -1] = 1e-9  # no penalty on the constant
+            self.get_buffer("weights").copy_(torch.linalg.solve(gram + penalty, target))
+        return reward
 
     def read(self, experience: Experience) -> Tensor:
         """Returns features [B, features + 1]: 1 in each bucket of one of the row's tokens or pairs, and a constant."""
         mask, tokens = experience.mask, experience.extras["tokens"].long()
         # Pairs of consecutive decisions, whatever masked positions are between them.
         order = mask.int().argsort(dim=1, descending=True, stable=True)
-        said, real = tokens.gather(1, order), mask.gather(1, order)
-        pairs = said[:, :-1] * 1_000_003 + said[:, 1:] + 1
-        keys = torch.cat([ops.scrambled(said), ops.scrambled(-pairs)], 1) % self.features
+        packed, real = tokens.gather(1, order), mask.gather(1, order)
+        pairs = packed[:, :-1] * 1_000_003 + packed[:, 1:] + 1
+        keys = torch.cat([ops.scrambled(packed), ops.scrambled(-pairs)], 1) % self.features
         there = torch.cat([real, real[:, 1:]], 1)
         found = torch.zeros(len(mask), self.features + 1, dtype=torch.float64, device=mask.device)
         found = found.scatter_add(1, keys, there.double()).clamp(max=1)
@@ -138,7 +138,7 @@ class UnitTest(TextReward):
         if self.field not in situation.fields:
             yield (
                 f"it reads unit tests of the function that a task's row names as {self.field!r}, and the tasks name "
-                "none; take tasks of kind unit-tests, or of a world whose rows do"
+                "none; take tasks of kind unit-tests, or of an environment whose rows do"
             )
 
     def setup(self) -> None:

@@ -28,8 +28,8 @@ from polopt.schedules import Schedule, now
         year=2025,
         arxiv="2509.08721",
     ),
-    changes="GRPO on groups of one's own and groups that other learners published, re-encoded and paid by one's own "
-    "world.",
+    changes="GRPO on a learner's own groups and groups that others published, re-encoded and rewarded by its own "
+    "environment.",
     room="sampling",
     tier="faithful",
 )
@@ -147,29 +147,29 @@ class Swarm(Rollouts):
         groups, before = max(1, source.rows // self.group), self.pool.skipped
         external = self._external(source, min(round(now(self.share) * groups), groups - 1))
         taken = sum(map(len, external))
-        fresh = self.draw(source, max(self.group, source.rows - taken))
+        rollouts = self.draw(source, max(self.group, source.rows - taken))
         if self.training:
-            self._publish(source, fresh)
-        batch = Experience.cat([_told(fresh, 0, external=False), *external])
+            self._publish(source, rollouts)
+        batch = Experience.cat([_with_age(rollouts, 0, external=False), *external])
         skipped = torch.full_like(batch.extras["age"], self.pool.skipped - before)
         return batch.replace(extras={"skipped": skipped})
 
-    def _publish(self, source: ImportingSource, fresh: Experience) -> None:
+    def _publish(self, source: ImportingSource, rollouts: Experience) -> None:
         batches = self.get_buffer("batches")
         number = int(batches)
-        self.pool.publish(self.node, number, shared(source, fresh, exactly=self.correct))
+        self.pool.publish(self.node, number, shared(source, rollouts, exactly=self.correct))
         self.pool.discard(self.node, number + 1 - self.keep)
         batches.add_(1)
 
-    def _external(self, source: ImportingSource, wanted: int) -> list[Experience]:
-        """Returns up to `wanted` external groups, each a batch of its own."""
-        if wanted < 1:
+    def _external(self, source: ImportingSource, count: int) -> list[Experience]:
+        """Returns up to `count` external groups, each a batch of its own."""
+        if count < 1:
             return []
         offered = self._offered(source)
         order = torch.randperm(len(offered), generator=source.generator).tolist()
         found: list[Experience] = []
-        while order and len(found) < wanted:
-            some, order = order[: wanted - len(found)], order[wanted - len(found) :]
+        while order and len(found) < count:
+            some, order = order[: count - len(found)], order[count - len(found) :]
             found += self._received(source, [offered[i] for i in some])
         return found
 
@@ -177,11 +177,11 @@ class Swarm(Rollouts):
         """Returns the published groups that may be drawn, with their ages."""
         number, found = int(self.get_buffer("batches")), []
         for node in self.pool.nodes():
-            mine = node == self.node
-            if mine and not self.own:
+            is_own = node == self.node
+            if is_own and not self.own:
                 continue
-            batches = self.pool.read(node, self.newest, before=number if mine else None)
-            last = number if mine else max(batches, default=0)
+            batches = self.pool.read(node, self.newest, before=number if is_own else None)
+            last = number if is_own else max(batches, default=0)
             found += [(last - n, group) for n in sorted(batches) for group in batches[n] if self._fits(group)]
         found = [(age, group) for age, group in found if 0 <= group.task < source.size]
         names = source.task_ids(torch.tensor([group.task for _, group in found], dtype=torch.long))
@@ -193,9 +193,9 @@ class Swarm(Rollouts):
     def _received(self, source: ImportingSource, chosen: Sequence[tuple[int, PublishedGroup]]) -> list[Experience]:
         """Returns the groups whose outcomes differ in this node's own environment."""
         tasks = torch.tensor([group.task for _, group in chosen])
-        said = [group.ids if self.correct else group.answers for _, group in chosen]
+        answers = [group.ids if self.correct else group.answers for _, group in chosen]
         try:
-            batch = source.import_answers(tasks, said, self.support)  # type: ignore[arg-type]
+            batch = source.import_answers(tasks, answers, self.support)  # type: ignore[arg-type]
         except ValueError:  # an answer cannot be played here: each group is tried alone
             if len(chosen) == 1:
                 self.pool.skipped += 1
@@ -205,15 +205,15 @@ class Swarm(Rollouts):
             own, batch = batch.rollout_logp, as_drawn(batch, [logp for _, group in chosen for logp in group.logp or []])
             # Tokens that decode to another text here belong to another tokenizer.
             meant = [turns for _, group in chosen for turns in group.answers]
-            wrong = [told != turns for told, turns in zip(source.answers(batch), meant, strict=True)]
-            far = ((own - batch.rollout_logp > self.max_log_ratio) & batch.mask).any(1)
-            foreign = (far | torch.tensor(wrong, device=batch.device)).to(batch.outcome.dtype)
+            wrong = [decoded != turns for decoded, turns in zip(source.answers(batch), meant, strict=True)]
+            mismatched = ((own - batch.rollout_logp > self.max_log_ratio) & batch.mask).any(1)
+            foreign = (mismatched | torch.tensor(wrong, device=batch.device)).to(batch.outcome.dtype)
             kept = ops.group_sum(foreign, batch.group) == 0
             self.pool.skipped += len(set(batch.group[~kept].tolist()))
             batch = batch[kept]
         varied = MixedGroups()(batch)
         return [
-            _told(varied[varied.group == place], chosen[place][0], external=True)
+            _with_age(varied[varied.group == place], chosen[place][0], external=True)
             for place in sorted(set(varied.group.tolist()))
         ]
 
@@ -247,13 +247,13 @@ def shared(source: ImportingSource, experience: Experience, *, exactly: bool) ->
 
 def _ids(experience: Experience, row: int) -> list[list[int]]:
     """Returns the tokens that a row decided, turn by turn."""
-    said: dict[int, list[int]] = {}
+    by_turn: dict[int, list[int]] = {}
     mask = experience.mask[row]
     for token, turn in zip(
         experience.extras["tokens"][row][mask].tolist(), experience.turn[row][mask].tolist(), strict=True
     ):
-        said.setdefault(turn, []).append(token)
-    return [said[turn] for turn in sorted(said)]
+        by_turn.setdefault(turn, []).append(token)
+    return [by_turn[turn] for turn in sorted(by_turn)]
 
 
 def _logp(experience: Experience, row: int) -> list[float]:
@@ -263,7 +263,7 @@ def _logp(experience: Experience, row: int) -> list[float]:
 def as_drawn(batch: Experience, drawn: Sequence[Sequence[float]]) -> Experience:
     """Returns the batch with these sampling log-probabilities as `rollout_logp`; one list a row, as long as the row or
     longer."""
-    flat = [x for row, said in zip(batch.lengths.tolist(), drawn, strict=True) for x in said[:row]]
+    flat = [x for row, values in zip(batch.lengths.tolist(), drawn, strict=True) for x in values[:row]]
     return batch.replace(
         rollout_logp=torch.zeros_like(batch.rollout_logp).masked_scatter(
             batch.mask, batch.rollout_logp.new_tensor(flat)
@@ -271,6 +271,6 @@ def as_drawn(batch: Experience, drawn: Sequence[Sequence[float]]) -> Experience:
     )
 
 
-def _told(experience: Experience, age: int, *, external: bool) -> Experience:
+def _with_age(experience: Experience, age: int, *, external: bool) -> Experience:
     ages = torch.full((len(experience),), age, dtype=torch.long, device=experience.device)
     return experience.replace(extras={"age": ages, "external": torch.full_like(ages, external, dtype=torch.bool)})

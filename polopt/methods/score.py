@@ -26,7 +26,7 @@ from polopt.situation import Situation
         year=2024,
         arxiv="2409.12917",
     ),
-    changes="RLOO by turn: the second attempt is also paid for its progress; in a stage before, it alone learns.",
+    changes="RLOO by turn: the second attempt's progress is rewarded too; in a stage before, it alone is trained.",
     room="credit",
     tier="faithful",
 )
@@ -78,22 +78,24 @@ class TurnAdvantage(Credit):
     def cautions(self, situation: Situation) -> Iterator[str]:
         if situation.turns < 2:
             yield (
-                "it compares the answers of an episode with each other, and these tasks ask for one; take tasks that "
-                "ask more than once, as those of kind second-chance"
+                "it compares the answers of an episode with each other, and these tasks have one answer; take tasks "
+                "with several, as those of kind second-chance"
             )
 
     def forward(self, experience: Experience) -> Tensor:
         mask, turn = experience.mask, experience.turn
         reward = ops.per_decision_reward(experience.reward.detach(), mask)
-        paid = torch.where(mask, experience.extras["answer_reward"], 0).to(reward.dtype) if self.bonus else None
+        answer_reward = (
+            torch.where(mask, experience.extras["answer_reward"], 0).to(reward.dtype) if self.bonus else None
+        )
         advantage = torch.zeros_like(reward)
         for number in torch.unique(turn[mask]).tolist():
             now = mask & (turn == number)
             rows = now.any(1)
             returns = torch.where(turn >= number, reward, 0).sum(1)
-            if paid is not None and number > 0:
-                before = torch.where(turn == number - 1, paid, 0).sum(1)
-                returns = returns + self.bonus * (torch.where(now, paid, 0).sum(1) - before)
+            if answer_reward is not None and number > 0:
+                before = torch.where(turn == number - 1, answer_reward, 0).sum(1)
+                returns = returns + self.bonus * (torch.where(now, answer_reward, 0).sum(1) - before)
             compared, found = experience[rows], returns[rows]
             relative = found
             if self.baseline is not None:
@@ -107,8 +109,8 @@ class TurnAdvantage(Credit):
 
 
 class TurnRewards(Reward):
-    """Reward weight_k times the world's reward of the answer of turn k, `extras["answer_reward"]`, on its last
-    decision.
+    """Reward weight_k times the environment's reward of the answer of turn k, `extras["answer_reward"]`, on its
+    last decision.
 
     weights: one for each turn, the last of them for all further turns; none given means 1 each.
     """
@@ -120,14 +122,13 @@ class TurnRewards(Reward):
     def refusals(self, situation: Situation) -> Iterator[str]:
         if self.weights and not any(self.weights[: situation.turns]):
             yield (
-                f"it pays for no answer before number {situation.turns + 1} (weights {list(self.weights)}), and these "
-                f"tasks ask for {situation.turns} at most; take tasks that ask more often, as those of kind "
-                "second-chance"
+                f"it rewards no answer before number {situation.turns + 1} (weights {list(self.weights)}), and "
+                f"these tasks have {situation.turns} at most; take tasks with more, as those of kind second-chance"
             )
 
     def forward(self, experience: Experience) -> Tensor:
-        paid = torch.where(experience.mask, experience.extras["answer_reward"], 0)
+        answer_reward = torch.where(experience.mask, experience.extras["answer_reward"], 0)
         if not self.weights:
-            return paid
+            return answer_reward
         turn = experience.turn.clamp(0, len(self.weights) - 1).long()
-        return paid * torch.tensor(self.weights, dtype=paid.dtype, device=paid.device)[turn]
+        return answer_reward * torch.tensor(self.weights, dtype=answer_reward.dtype, device=answer_reward.device)[turn]

@@ -82,14 +82,14 @@ class TeacherCertainty(Weight):
             raise ValueError(f"methods.srpo_routing.TeacherCertainty: beta must be >= 0, found {self.beta}")
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
-        entropy, taught = self._doubt(experience.full_batch)
+        entropy, has_signal = self._doubt(experience.full_batch)
         # Relative to the decision of lowest entropy: no large entropy makes all weights 0.
-        least = torch.where(taught.any(), torch.where(taught, entropy, torch.inf).amin(), 0)
-        sure = lambda entropy, taught: torch.where(taught, (-self.beta * (entropy - least)).exp(), 0)  # noqa: E731
-        mean = sure(entropy, taught).sum() / taught.sum().clamp(min=1)
+        least = torch.where(has_signal.any(), torch.where(has_signal, entropy, torch.inf).amin(), 0)
+        sure = lambda entropy, has_signal: torch.where(has_signal, (-self.beta * (entropy - least)).exp(), 0)  # noqa: E731
+        mean = sure(entropy, has_signal).sum() / has_signal.sum().clamp(min=1)
         return sure(*self._doubt(experience)) / torch.where(mean > 0, mean, 1)
 
     def _doubt(self, experience: Experience) -> tuple[Tensor, Tensor]:
         """Returns the teacher's entropy [B, T], and the mask of decisions with a teacher's signal."""
-        taught = experience.mask & experience.extras["has_teacher_signal"][:, None]
-        return torch.where(taught, experience.extras["teacher_entropy"], 0), taught
+        has_signal = experience.mask & experience.extras["has_teacher_signal"][:, None]
+        return torch.where(has_signal, experience.extras["teacher_entropy"], 0), has_signal

@@ -15,7 +15,7 @@ from polopt.experience import Experience
 from polopt.method import Paper, method
 from polopt.methods.grpo import grpo
 from polopt.objectives import Clip, TokenMean
-from polopt.objectives.parts import Ratio, Weight, whole_of
+from polopt.objectives.parts import Ratio, Weight, full_batch_of
 from polopt.objectives.ratios import TokenRatio
 
 
@@ -113,12 +113,12 @@ class STEERWeight(Weight):
             )
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
-        whole, said = whole_of(experience)
-        push = whole.advantage * self.ratio(whole, said).exp()
-        slope = said.extras["entropy_slope"] if self.score == "exact" else None
-        change = entropy_change(push, said.logp, said.entropy, slope).abs()
+        full_batch, full_evaluation = full_batch_of(experience)
+        push = full_batch.advantage * self.ratio(full_batch, full_evaluation).exp()
+        slope = full_evaluation.extras["entropy_slope"] if self.score == "exact" else None
+        change = entropy_change(push, full_evaluation.logp, full_evaluation.entropy, slope).abs()
         weights = torch.ones_like(change)
-        weights[whole.mask] = self._map(change[whole.mask])
+        weights[full_batch.mask] = self._map(change[full_batch.mask])
         return experience.local_rows(weights)
 
     def _map(self, change: Tensor) -> Tensor:

@@ -33,7 +33,7 @@ def stratified_grpo(
     A_SAN over the rows of the same prompt and the same stratum, `by` (the number of turns: of tool calls, plus one).
 
     A stratum of one row has A_SAN = 0. alpha = 0, and a group of one stratum, give GRPO. alpha and eps are left open by
-    what could be read of the paper; 0.8 is our reading. The rest of the sentence is GRPO's.
+    what could be read of the paper; 0.8 is our reading. The rest of the algorithm is GRPO's.
 
     Within a stratum A_SAN sums to 0, so alpha = 1 never learns which stratum is better: only the blend does.
     """

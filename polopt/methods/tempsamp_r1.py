@@ -116,16 +116,16 @@ class AnchoredDemonstrations(Credit):
             raise ValueError(f"methods.tempsamp_r1.AnchoredDemonstrations: factor must be >= 0, found {self.factor}")
 
     def forward(self, experience: Experience) -> Tensor:
-        shown, mask = experience.is_demonstration, experience.mask
-        if shown.all():
+        demonstrated, mask = experience.is_demonstration, experience.mask
+        if demonstrated.all():
             return torch.zeros_like(mask, dtype=experience.precision)
-        own = self.credit(experience[~shown])
-        advantage = own.new_zeros(mask.shape).index_copy(0, (~shown).nonzero().flatten(), own)
+        own = self.credit(experience[~demonstrated])
+        advantage = own.new_zeros(mask.shape).index_copy(0, (~demonstrated).nonzero().flatten(), own)
         # The highest advantage of each rollout; -inf for demonstrations, so that they are no group's maximum.
-        counts = mask & ~shown[:, None]
+        counts = mask & ~demonstrated[:, None]
         highest = -ops.group_least(torch.where(counts, -advantage, torch.inf).amin(1), experience.group)
         anchor = torch.where(highest > -torch.inf, self.factor * highest, 0)
-        return torch.where(shown[:, None], torch.where(mask, anchor[:, None], 0), advantage)
+        return torch.where(demonstrated[:, None], torch.where(mask, anchor[:, None], 0), advantage)
 
 
 class RatioExceptDemonstrations(Ratio):
@@ -186,5 +186,5 @@ class DiscountedDemonstrations(Reward):
 
     def forward(self, experience: Experience) -> Tensor:
         reward = self.reward(experience)
-        shown = experience.is_demonstration.reshape(-1, *[1] * (reward.ndim - 1))
-        return torch.where(shown, self.factor * reward, reward)
+        demonstrated = experience.is_demonstration.reshape(-1, *[1] * (reward.ndim - 1))
+        return torch.where(demonstrated, self.factor * reward, reward)

@@ -10,7 +10,7 @@ from polopt.method import Paper, method
 from polopt.methods.grpo import grpo
 from polopt.sampling import InContext
 from polopt.sampling.allocation import allocate
-from polopt.sampling.parts import Buy, RolloutAllocator
+from polopt.sampling.parts import RolloutAllocator, RolloutFn
 from polopt.sampling.predicted import UsesPredictor, noted
 from polopt.sampling.predictor import Predictor
 from polopt.sampling.source_protocols import PromptSource
@@ -23,7 +23,7 @@ from polopt.sampling.source_protocols import PromptSource
         year=2026,
         arxiv="2602.03584",
     ),
-    changes="GRPO whose rollouts go where a predictor, shown what the policy scored lately, expects to teach most.",
+    changes="GRPO whose rollouts go to the tasks that a predictor, given the policy's recent scores, finds useful.",
     room="sampling",
     tier="reading",
 )
@@ -71,7 +71,7 @@ class PredictedAllocator(UsesPredictor, RolloutAllocator):
                 f"methods.v0.PredictedAllocator: need 1 <= least <= most, found {self.least} and {self.most}"
             )
 
-    def forward(self, source: PromptSource, tasks: Tensor, group: int, buy: Buy) -> Experience:
+    def forward(self, source: PromptSource, tasks: Tensor, group: int, rollout: RolloutFn) -> Experience:
         rate = self.predict(source, tasks)
         counts = allocate(rate.cpu(), group * len(tasks), self.least, self.most).to(tasks.device)
-        return noted(buy(counts), rate)
+        return noted(rollout(counts), rate)

@@ -17,7 +17,7 @@ from polopt.fields import ExperienceError
 from polopt.method import Paper, method
 from polopt.methods.grpo import grpo
 from polopt.sampling import InContext
-from polopt.sampling.parts import Buy, RolloutAllocator
+from polopt.sampling.parts import RolloutAllocator, RolloutFn
 from polopt.sampling.predicted import UsesPredictor, noted
 from polopt.sampling.predictor import Predictor
 from polopt.sampling.source_protocols import PromptSource
@@ -64,8 +64,8 @@ def trust_in_mean(mean: Tensor, prior: Tensor, variance: Tensor) -> Tensor:
 
     w = D / (D + variance),   D = max(0, (mean - prior)^2 - variance)   (`ops.prior_error`)
     """
-    apart = ops.prior_error(mean, prior, variance)
-    return torch.where(apart > 0, apart / (apart + variance), 0)
+    error = ops.prior_error(mean, prior, variance)
+    return torch.where(error > 0, error / (error + variance), 0)
 
 
 class ShrunkMean(Baseline):
@@ -110,10 +110,10 @@ class ShrunkMean(Baseline):
         prior = self.low + size * rate
         weight = self.weight
         if weight is None:
-            trusted = trust_in_mean(mean, prior, size**2 / (4 * count.clamp(min=1).to(returns.dtype)))
+            trust = trust_in_mean(mean, prior, size**2 / (4 * count.clamp(min=1).to(returns.dtype)))
         else:
-            trusted = torch.full_like(returns, weight)
-        fused = trusted * mean + (1 - trusted) * prior
+            trust = torch.full_like(returns, weight)
+        fused = trust * mean + (1 - trust) * prior
         return torch.where(count > 0, fused, prior)
 
     @staticmethod
@@ -156,11 +156,11 @@ class SequentialAllocator(UsesPredictor, RolloutAllocator):
                 f"methods.v0_5.SequentialAllocator: need most >= 1 and cost >= 0, found {self.most} and {self.cost}"
             )
 
-    def forward(self, source: PromptSource, tasks: Tensor, group: int, buy: Buy) -> Experience:
+    def forward(self, source: PromptSource, tasks: Tensor, group: int, rollout: RolloutFn) -> Experience:
         rate = self.predict(source, tasks)
-        batch = buy(torch.full_like(tasks, group))
+        batch = rollout(torch.full_like(tasks, group))
         while (going := self.goes_on(batch, rate)).any():
-            batch = Experience.join([batch, buy(going.to(tasks))])
+            batch = Experience.join([batch, rollout(going.to(tasks))])
         return noted(batch, rate)
 
     def goes_on(self, batch: Experience, rate: Tensor) -> Tensor:
@@ -169,11 +169,11 @@ class SequentialAllocator(UsesPredictor, RolloutAllocator):
         count = none.index_add(0, group, torch.ones_like(group, dtype=rate.dtype))
         won = none.index_add(0, group, self.scores(batch).to(rate.device))
         mean = 2 * won / count.clamp(min=1) - 1
-        gain = look_ahead(ops.prior_error(mean, 2 * rate - 1, 1 / count.clamp(min=1)), count)
+        gain = marginal_gain(ops.prior_error(mean, 2 * rate - 1, 1 / count.clamp(min=1)), count)
         return (gain > self.cost) & (count > 0) & (count < self.most)
 
 
-def look_ahead(apart: Tensor, count: Tensor) -> Tensor:
+def marginal_gain(error: Tensor, count: Tensor) -> Tensor:
     """MSE(k) - MSE(k + 1) of a mean of k values of variance 1, fused with a prior of squared error D: D / (k D + 1) -
     D / ((k + 1) D + 1)."""
-    return apart**2 / ((count * apart + 1) * ((count + 1) * apart + 1))
+    return error**2 / ((count * error + 1) * ((count + 1) * error + 1))

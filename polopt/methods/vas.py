@@ -130,8 +130,8 @@ class VariancePromotingSampler(TaskSampler):
             age.zero_()
         if not by_lot or not weights.any():
             return source.take(count)
-        odds = weights.to(source.generator.device)
-        drawn = torch.multinomial(odds, by_lot, replacement=True, generator=source.generator).cpu()
+        probs = weights.to(source.generator.device)
+        drawn = torch.multinomial(probs, by_lot, replacement=True, generator=source.generator).cpu()
         return torch.cat([drawn, source.take(count - by_lot)]) if by_lot < count else drawn
 
     def on_step(self) -> None:

@@ -19,8 +19,8 @@ class TokenMean(Aggregate):
     def weights(self, experience: Experience) -> Tensor:
         return experience.mask.double()
 
-    def denominator(self, whole: Experience) -> Tensor:
-        return whole.mask.sum()
+    def denominator(self, full_batch: Experience) -> Tensor:
+        return full_batch.mask.sum()
 
 
 class SequenceMean(Aggregate):
@@ -29,8 +29,8 @@ class SequenceMean(Aggregate):
     def weights(self, experience: Experience) -> Tensor:
         return experience.mask.double() / experience.lengths.clamp(min=1)[:, None]
 
-    def denominator(self, whole: Experience) -> Tensor:
-        return whole.mask.any(1).sum()
+    def denominator(self, full_batch: Experience) -> Tensor:
+        return full_batch.mask.any(1).sum()
 
 
 class SequenceSum(Aggregate):
@@ -52,14 +52,14 @@ class SequenceSum(Aggregate):
     def weights(self, experience: Experience) -> Tensor:
         return experience.mask.double()
 
-    def denominator(self, whole: Experience) -> Tensor:
-        length = self.length if self.length is not None else whole.horizon
+    def denominator(self, full_batch: Experience) -> Tensor:
+        length = self.length if self.length is not None else full_batch.horizon
         if length is None:
             raise ExperienceError(
                 "objectives.SequenceSum needs a constant length: set SequenceSum(length=...) or give the batch "
                 "its horizon, found neither"
             )
-        return torch.tensor(float(whole.row_count * length), device=whole.device)
+        return torch.tensor(float(full_batch.row_count * length), device=full_batch.device)
 
 
 class PromptMean(Aggregate):
@@ -74,10 +74,10 @@ class PromptMean(Aggregate):
     reads = frozenset({"group"})
 
     def weights(self, experience: Experience) -> Tensor:
-        whole = experience.full_batch
-        rows = experience.local_rows(ops.group_sum(whole.mask.any(1).double(), whole.group)).clamp(min=1)
+        full_batch = experience.full_batch
+        rows = experience.local_rows(ops.group_sum(full_batch.mask.any(1).double(), full_batch.group)).clamp(min=1)
         weights = experience.mask.double() / rows[:, None]
         return weights if self.decisions == "sum" else weights / experience.lengths.clamp(min=1)[:, None]
 
-    def denominator(self, whole: Experience) -> Tensor:
-        return torch.tensor(float(len(whole.group[whole.mask.any(1)].unique())), device=whole.device)
+    def denominator(self, full_batch: Experience) -> Tensor:
+        return torch.tensor(float(len(full_batch.group[full_batch.mask.any(1)].unique())), device=full_batch.device)

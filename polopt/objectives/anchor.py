@@ -1,4 +1,4 @@
-"""Which policy beside the learner a part compares the learner with."""
+"""The policy that a part compares the learner with."""
 
 from __future__ import annotations
 

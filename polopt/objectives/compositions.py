@@ -44,8 +44,8 @@ class BranchedObjective(Objective):
 
     def contributes(self, experience: Experience) -> Tensor:
         parts = self._divided(experience)
-        asked = [route.objective.contributes(part) for route, part in zip(self.routes, parts, strict=True)]
-        return torch.stack(asked).any(0)
+        contributing = [route.objective.contributes(part) for route, part in zip(self.routes, parts, strict=True)]
+        return torch.stack(contributing).any(0)
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Loss:
         loss, metrics = evaluation.logp.new_zeros(()), dict[str, Tensor]()
@@ -58,13 +58,13 @@ class BranchedObjective(Objective):
 
     def _divided(self, experience: Experience) -> list[Experience]:
         """Returns the batch of each route."""
-        whole = experience.full_batch
-        chosen = [self._rows(route, whole) for route in self.routes]
-        counted = whole.restrict(_union(chosen)) if self.count == "all" else None
+        full_batch = experience.full_batch
+        chosen = [self._rows(route, full_batch) for route in self.routes]
+        counted = full_batch.restrict(_union(chosen)) if self.count == "all" else None
         return [experience.restrict(rows, counted) for rows in chosen]
 
-    def _rows(self, route: Branch, whole: Experience) -> Tensor:
-        return whole.mask.new_ones(len(whole)) if route.rows is None else route.rows(whole)
+    def _rows(self, route: Branch, full_batch: Experience) -> Tensor:
+        return full_batch.mask.new_ones(len(full_batch)) if route.rows is None else route.rows(full_batch)
 
 
 def _union(chosen: Sequence[Tensor]) -> Tensor:
@@ -147,8 +147,8 @@ class WithMetrics(Objective):
     def forward(self, experience: Experience, evaluation: Evaluation) -> Loss:
         loss, metrics = self.objective(experience, evaluation)
         read = lambda e: e.mask & self.contributes(e)[:, None]  # noqa: E731
-        mask, whole = read(experience), experience.full_batch
-        decisions = read(whole).sum().clamp(min=1).to(mask.device)
+        mask, full_batch = read(experience), experience.full_batch
+        decisions = read(full_batch).sum().clamp(min=1).to(mask.device)
         metrics = dict(metrics)
         with torch.no_grad():
             for gauge in self.gauges:

@@ -40,15 +40,15 @@ class Distillation(SurrogateTerm):
             raise ValueError(f"objectives.Distillation: alpha must be in [0, 1], found {self.alpha}")
 
     def forward(self, log_ratio: Tensor, experience: Experience, evaluation: Evaluation) -> tuple[Tensor, Tensor]:
-        taught = experience.mask & experience.extras["has_teacher_signal"][:, None]
-        laws = (evaluation.extras["candidate_logp"], experience.extras["teacher_candidate_logp"])
+        has_signal = experience.mask & experience.extras["has_teacher_signal"][:, None]
+        candidate_logps = (evaluation.extras["candidate_logp"], experience.extras["teacher_candidate_logp"])
         # Without a teacher's signal any distribution with a finite gradient will do.
-        p, q = (torch.where(taught[..., None], law, -ops.LIMIT) for law in laws)
+        p, q = (torch.where(has_signal[..., None], logp, -ops.LIMIT) for logp in candidate_logps)
         if self.rest == "bucket":
             p, q = with_rest(p), with_rest(q)
         else:
             p, q = p.log_softmax(-1), q.log_softmax(-1)
-        terms = torch.where(taught, ops.jensen_shannon(p, q, self.alpha), 0)
+        terms = torch.where(has_signal, ops.jensen_shannon(p, q, self.alpha), 0)
         return terms, torch.zeros_like(terms)
 
 
@@ -62,6 +62,6 @@ class SampledDistillation(SurrogateTerm):
     reads = frozenset({"extras.has_teacher_signal", "extras.teacher_logp"})
 
     def forward(self, log_ratio: Tensor, experience: Experience, evaluation: Evaluation) -> tuple[Tensor, Tensor]:
-        taught = experience.mask & experience.extras["has_teacher_signal"][:, None]
-        gap = torch.where(taught, evaluation.logp - experience.extras["teacher_logp"], 0).detach()
+        has_signal = experience.mask & experience.extras["has_teacher_signal"][:, None]
+        gap = torch.where(has_signal, evaluation.logp - experience.extras["teacher_logp"], 0).detach()
         return gap * evaluation.logp, torch.zeros_like(gap)

@@ -92,7 +92,7 @@ class Aggregate(Part):
         """Returns the weights, [B, T], 0 outside the mask."""
         raise NotImplementedError
 
-    def denominator(self, whole: Experience) -> Tensor:
+    def denominator(self, full_batch: Experience) -> Tensor:
         """Returns a count over the whole optimiser batch; counts of parts of a batch add up to the batch's."""
         raise NotImplementedError
 
@@ -101,10 +101,10 @@ class Aggregate(Part):
         return ops.reduce(terms, weights, self.denominator(experience.denominator_batch).to(terms))
 
 
-def whole_of(experience: Experience) -> tuple[Experience, Evaluation]:
+def full_batch_of(experience: Experience) -> tuple[Experience, Evaluation]:
     """Returns the whole optimiser batch and its evaluation under the current policy; 0 off the mask."""
-    whole = experience.full_batch.zero_masked()
-    return whole, whole.full_batch_evaluation.zero_masked(whole.mask)
+    full_batch = experience.full_batch.zero_masked()
+    return full_batch, full_batch.full_batch_evaluation.zero_masked(full_batch.mask)
 
 
 def unused(name: str, metrics: Mapping[str, object]) -> str:

@@ -1,4 +1,4 @@
-"""Regularisers: terms beside the surrogate."""
+"""Regularisers: terms added to the surrogate."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ class ReferenceKL(Regulariser):
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
         base = anchor_logp(experience, self.anchor)
-        slope = ops.kl_estimate(self.gradient, evaluation.logp, base)
+        gradient_term = ops.kl_estimate(self.gradient, evaluation.logp, base)
         if self.ratio is not None:
-            slope = slope * self.ratio(experience, evaluation).exp()
+            gradient_term = gradient_term * self.ratio(experience, evaluation).exp()
         value = ops.kl_estimate(self.value, evaluation.logp.detach(), base)
-        return slope + (value - slope).detach()
+        return gradient_term + (value - gradient_term).detach()
 
 
 class EntropyBonus(Regulariser):
@@ -94,8 +94,8 @@ class EntropyTarget(Regulariser):
     full_batch_outputs = frozenset({"entropy"})
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
-        whole = experience.full_batch
-        side = (ops.masked_mean(whole.full_batch_evaluation.entropy, whole.mask) - self.target).sign()
+        full_batch = experience.full_batch
+        side = (ops.masked_mean(full_batch.full_batch_evaluation.entropy, full_batch.mask) - self.target).sign()
         return side * (evaluation.entropy - self.target)
 
 

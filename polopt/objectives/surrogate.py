@@ -59,24 +59,24 @@ class Surrogate(Objective):
             self.ratio(experience, evaluation) if self.ratio is not None else evaluation.logp - evaluation.logp.detach()
         )
         check_shape(log_ratio, experience.mask, self.ratio)
-        terms, held = self.trust(log_ratio, experience, evaluation)
+        terms, clipped = self.trust(log_ratio, experience, evaluation)
         check_shape(terms, experience.mask, self.trust)
         for weight in self.weights:
             factor = check_shape(weight(experience, evaluation), terms, weight).detach()
-            terms, held = terms * factor, held.masked_fill(factor == 0, 1.0)
+            terms, clipped = terms * factor, clipped.masked_fill(factor == 0, 1.0)
         loss = self.aggregate(experience, terms)
         with torch.no_grad():
-            metrics = self._ratio_metrics(experience, log_ratio.detach(), held)
+            metrics = self._ratio_metrics(experience, log_ratio.detach(), clipped)
         added, found = regularised(self.regularise, self.aggregate, experience, evaluation)
         return Loss(loss + added, metrics | found)
 
-    def _ratio_metrics(self, experience: Experience, log_ratio: Tensor, held: Tensor) -> dict[str, Tensor]:
+    def _ratio_metrics(self, experience: Experience, log_ratio: Tensor, clipped: Tensor) -> dict[str, Tensor]:
         """Computes means over the whole batch's contributing decisions, so that those of micro-batches add up."""
         active = lambda e: e.mask & self.contributes(e)[:, None]  # noqa: E731
         decisions, mask = active(experience.full_batch).sum().clamp(min=1).to(log_ratio.device), active(experience)
         ratio = log_ratio.exp()
         share = lambda x: ops.masked_sum(x, mask) / decisions  # noqa: E731
-        metrics = {"ratio/mean": share(ratio), "ratio/square": share(ratio.square()), "clip_fraction": share(held)}
+        metrics = {"ratio/mean": share(ratio), "ratio/square": share(ratio.square()), "clip_fraction": share(clipped)}
         # A number of the whole batch, divided among its micro-batches.
         part = share(torch.ones_like(ratio))
         return metrics | {name: value.to(part) * part for name, value in self.trust.measured().items()}

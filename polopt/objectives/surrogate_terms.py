@@ -95,8 +95,8 @@ def pessimistic(
 
     ratio, advantage: [B, T]. low, high: bounds of the ratio itself, numbers or [B, T].
     """
-    free, held = -advantage * ratio, -advantage * ratio.clamp(min=low).clamp(max=high)
-    terms, stopped = torch.maximum(free, held), held > free
+    free, clipped = -advantage * ratio, -advantage * ratio.clamp(min=low).clamp(max=high)
+    terms, stopped = torch.maximum(free, clipped), clipped > free
     if dual is not None:
         bound = torch.where(advantage < 0, -advantage * dual, torch.inf)
         terms, stopped = torch.minimum(terms, bound), stopped | (terms > bound)

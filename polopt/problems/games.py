@@ -121,9 +121,9 @@ class ExtensiveGame:
         the empty sequence is then that of an exact best response.
         """
         reach = self.realisation(strategy)[self.last]
-        paid = torch.stack([_product_without(reach, p) for p in range(self.players)]) * self.chance * self.payoff
+        payoff = torch.stack([_product_without(reach, p) for p in range(self.players)]) * self.chance * self.payoff
         values = torch.zeros(len(self.actions) + self.players, dtype=torch.double)
-        values.index_add_(0, self.last.flatten(), paid.flatten())
+        values.index_add_(0, self.last.flatten(), payoff.flatten())
         for sets, pairs in reversed(self.levels):
             place, count = self.set_of[pairs] - sets.start, sets.stop - sets.start
             if best:
@@ -265,7 +265,7 @@ def _set_number(
     if known.parent != parent:
         raise GameError(
             f"{name}: player {there.player} forgets: {_shown(history)} belongs to the information set "
-            f"{there.information!r}, which other own choices lead to as well; add them to the information"
+            f"{there.information!r}, which other choices of the player reach as well; add them to the information"
         )
     return sets[key]
 
@@ -274,9 +274,9 @@ def _check(name: str, history: History, there: object, players: int) -> None:
     """Raises GameError for an invalid node after a history."""
     place = f"{name}: after {_shown(history)}"
     if isinstance(there, Chance):
-        odds = list(there.outcomes.values())
-        if not odds or min(odds) <= 0 or abs(sum(odds) - 1) > 1e-9:
-            raise GameError(f"{place} the chance outcomes need positive probabilities that sum to 1, found {odds}")
+        probs = list(there.outcomes.values())
+        if not probs or min(probs) <= 0 or abs(sum(probs) - 1) > 1e-9:
+            raise GameError(f"{place} the chance outcomes need positive probabilities that sum to 1, found {probs}")
     elif isinstance(there, Decision):
         if not 0 <= there.player < players:
             raise GameError(f"{place} player {there.player} moves, and the players are 0 to {players - 1}")
@@ -321,8 +321,8 @@ def _tensors(
         parent=torch.tensor([sequence(s.player, s.parent) for s in ranked], dtype=torch.long),
         levels=tuple(_levels(ranked)),
         last=torch.tensor([[sequence(p, last[p]) for last, _, _ in ends] for p in range(players)], dtype=torch.long),
-        chance=torch.tensor([odds for _, odds, _ in ends], dtype=torch.double),
-        payoff=torch.tensor([[paid[p] for _, _, paid in ends] for p in range(players)], dtype=torch.double),
+        chance=torch.tensor([probs for _, probs, _ in ends], dtype=torch.double),
+        payoff=torch.tensor([[payoffs[p] for _, _, payoffs in ends] for p in range(players)], dtype=torch.double),
     )
 
 

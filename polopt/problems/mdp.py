@@ -44,12 +44,12 @@ class TabularMDP:
 def random_mdp(seed: int, states: int = 12, actions: int = 4, discount: float = 0.9, reach: int = 3) -> TabularMDP:
     """Samples an MDP: every action has `reach` successor states with random probabilities; the start is one state."""
     g = torch.Generator().manual_seed(seed)
-    odds = -torch.rand(states, actions, states, generator=g, dtype=torch.double).log()
+    probs = -torch.rand(states, actions, states, generator=g, dtype=torch.double).log()
     kept = torch.rand(states, actions, states, generator=g).argsort(-1).argsort(-1) < reach
-    odds = odds * kept
+    probs = probs * kept
     start = torch.zeros(states, dtype=torch.double)
     start[0] = 1
-    return TabularMDP(odds / odds.sum(-1, keepdim=True), start, discount)
+    return TabularMDP(probs / probs.sum(-1, keepdim=True), start, discount)
 
 
 def two_goals(length: int = 3, discount: float = 0.9) -> tuple[TabularMDP, Tensor]:

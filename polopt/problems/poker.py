@@ -31,11 +31,11 @@ def kuhn_poker(*, ranks: int = 3) -> ExtensiveGame:
         higher = 0 if int(dealt[0]) > int(dealt[1]) else 1
         if moves[-2:] == (BET, PASS):
             winner = len(moves) % 2  # the player that has bet
-            return _paid(winner, 1)
+            return _payoff(winner, 1)
         if moves[-2:] == (BET, BET):
-            return _paid(higher, 2)
+            return _payoff(higher, 2)
         if moves == (PASS, PASS):
-            return _paid(higher, 1)
+            return _payoff(higher, 1)
         player = len(moves) % 2
         return Decision(player, " ".join((dealt[player], *moves)), (PASS, BET))
 
@@ -62,9 +62,9 @@ def leduc_poker(*, ranks: int = 3, suits: int = 2, raises: int = 2) -> Extensive
         )
     cards = [str(card) for card in range(ranks)]
 
-    def deal(gone: History) -> Chance:
-        left = {card: suits - Counter(gone)[card] for card in cards}
-        return Chance({card: n / (ranks * suits - len(gone)) for card, n in left.items() if n})
+    def deal(dealt: History) -> Chance:
+        left = {card: suits - Counter(dealt)[card] for card in cards}
+        return Chance({card: n / (ranks * suits - len(dealt)) for card, n in left.items() if n})
 
     def rules(history: History) -> Chance | Decision | End:
         hands = history[:2]
@@ -76,7 +76,7 @@ def leduc_poker(*, ranks: int = 3, suits: int = 2, raises: int = 2) -> Extensive
                 stakes[i % 2] = max(stakes) if move == CALL else stakes[i % 2]
                 stakes[i % 2] = max(stakes) + (2, 4)[number] if move == RAISE else stakes[i % 2]
                 if move == FOLD:
-                    return _paid(1 - i % 2, stakes[i % 2])
+                    return _payoff(1 - i % 2, stakes[i % 2])
         moves = rounds[-1]
         if len(moves) >= 2 and moves[-1] == CALL:  # the round is over
             if len(rounds) == 1:
@@ -97,8 +97,8 @@ def _rounds(moves: History) -> list[History]:
 
 def _showdown(hands: History, open_card: str, stake: int) -> End:
     strength = [(hand == open_card, int(hand)) for hand in hands]
-    return End((0, 0)) if strength[0] == strength[1] else _paid(0 if strength[0] > strength[1] else 1, stake)
+    return End((0, 0)) if strength[0] == strength[1] else _payoff(0 if strength[0] > strength[1] else 1, stake)
 
 
-def _paid(winner: int, chips: int) -> End:
+def _payoff(winner: int, chips: int) -> End:
     return End((chips, -chips) if winner == 0 else (-chips, chips))

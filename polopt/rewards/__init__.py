@@ -1,4 +1,4 @@
-"""Reward parts: the world's outcome, shaped and combined, and the scores of judge models."""
+"""Reward parts: the environment's outcome, shaped and combined, and the scores of judge models."""
 
 from polopt.rewards.blocks import Blocks, Brevity, HasBlock, LeadingBlocks, LengthWindow
 from polopt.rewards.combinations import (

@@ -54,10 +54,10 @@ class ScaledReward(Reward):
 
     def _see(self, reward: Tensor) -> None:
         count, mean, squares = (self.get_buffer(name) for name in ("count", "mean", "squares"))
-        n, apart, before = len(reward), reward.mean() - mean, count.clone()
+        n, delta, before = len(reward), reward.mean() - mean, count.clone()
         count.add_(n)
-        mean.add_(apart * n / count)
-        squares.add_((reward - reward.mean()).square().sum() + apart.square() * before * n / count)
+        mean.add_(delta * n / count)
+        squares.add_((reward - reward.mean()).square().sum() + delta.square() * before * n / count)
 
 
 class ClippedReward(Reward):

@@ -55,8 +55,8 @@ class RelativeLength(LengthReward):
         right, length = self.right(experience), self.length(experience)
         among = ops.crossed(experience.group, right)
         std = ops.group_std(length, among, correction=0)
-        apart = torch.where(std > 0, (length - ops.group_mean(length, among)) / std, 0)
-        return torch.where(right, -self.weight * torch.sigmoid(apart), 0)
+        z_score = torch.where(std > 0, (length - ops.group_mean(length, among)) / std, 0)
+        return torch.where(right, -self.weight * torch.sigmoid(z_score), 0)
 
 
 class LinearLength(LengthReward):

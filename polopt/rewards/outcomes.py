@@ -20,7 +20,8 @@ class EnvironmentReward(Reward):
 
 
 class OutcomeReward(Reward):
-    """Reward scale * outcome + shift, of the world's outcome. Scale 2 and shift -1 map right/wrong 1/0 to +1/-1."""
+    """Reward scale * outcome + shift, of the environment's outcome. Scale 2 and shift -1 map right/wrong 1/0 to
+    +1/-1."""
 
     scale: float = 1.0
     shift: float = 0.0
@@ -32,8 +33,8 @@ class OutcomeReward(Reward):
 
 
 class FieldReward(Reward):
-    """The reward `extras[name]`, [B], a number that the world or the loop recorded of each row; a world's signal x is
-    `signal_x`."""
+    """The reward `extras[name]`, [B], a number that the environment or the loop recorded of each row; an environment's
+    signal x is `signal_x`."""
 
     name: str
 

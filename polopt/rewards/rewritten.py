@@ -60,7 +60,7 @@ ITEM | name | most points, a whole number | what is looked at, and what earns ho
 {rubrics}"""
 
 
-def shown(items: Sequence[Item], shares: Sequence[float] | None = None) -> str:
+def formatted(items: Sequence[Item], shares: Sequence[float] | None = None) -> str:
     """Formats the rubric for a model, with the fraction of each item's points that was given, if there are any."""
     marks = [""] * len(items) if shares is None else [f", got {share:.0%}" for share in shares]
     return "\n".join(
@@ -106,7 +106,7 @@ class HTTPGrader(Grader):
         return frozenset({"extras.task", "extras.answer"})
 
     def forward(self, experience: Experience, items: Sequence[Item]) -> Tensor:
-        rubric = shown(items)
+        rubric = formatted(items)
         rows = texts_of(experience)
         replies = self.chat([[user(filled(GRADE, {**row, "rubric": rubric}))] for row in rows])
         marks = [read_marks("" if reply is None else reply.text, items) for reply in replies]
@@ -157,17 +157,19 @@ class HTTPMeta(Meta):
             self.register_buffer(name, torch.zeros((), dtype=torch.int64))
 
     def forward(self, items: Sequence[Item], experience: Experience, marks: Tensor) -> list[Item]:
-        talks = [
-            [user(filled(ANALYSE, {**row, "rubric": shown(items, shares)}))]
+        questions = [
+            [user(filled(ANALYSE, {**row, "rubric": formatted(items, shares)}))]
             for row, shares in zip(texts_of(experience), marks.tolist(), strict=True)
         ]
         refine = filled(REFINE, {"most": str(self.most)})
-        said = [
-            [*talk, {"role": "assistant", "content": reply.text}, user(refine)]
-            for talk, reply in zip(talks, self.chat(talks), strict=True)
+        conversations = [
+            [*question, {"role": "assistant", "content": reply.text}, user(refine)]
+            for question, reply in zip(questions, self.chat(questions), strict=True)
             if reply is not None
         ]
-        written = [new for reply in self.chat(said) if reply is not None and (new := parsed(reply.text, self.most))]
+        written = [
+            new for reply in self.chat(conversations) if reply is not None and (new := parsed(reply.text, self.most))
+        ]
         merged = self._merge(written)
         if self.training:
             self.get_buffer("rewritten").add_(int(merged is not None))
@@ -177,6 +179,6 @@ class HTTPMeta(Meta):
     def _merge(self, written: Sequence[Sequence[Item]]) -> list[Item] | None:
         if not written:
             return None
-        places: Mapping[str, str] = {"most": str(self.most), "rubrics": "\n\n".join(map(shown, written))}
+        places: Mapping[str, str] = {"most": str(self.most), "rubrics": "\n\n".join(map(formatted, written))}
         reply = self.chat([[user(filled(MERGE, places))]])[0]
         return None if reply is None else parsed(reply.text, self.most)

@@ -105,8 +105,8 @@ class RubricReward(Reward):
             )
         if self.meta is not None and self.meta.may_invent_items and not self.grader.reads_texts:
             raise ValueError(
-                f"rewards.RubricReward: {self.meta!r} invents items, and {self.grader!r} knows items by their names "
-                "alone; take a grader that reads texts, as rewards.HTTPGrader"
+                f"rewards.RubricReward: {self.meta!r} invents items, and {self.grader!r} identifies items by their "
+                "names alone; take a grader that reads texts, as rewards.HTTPGrader"
             )
         self.grader.item_fields(self.items)
         self.register_buffer("batches", torch.zeros((), dtype=torch.int64))

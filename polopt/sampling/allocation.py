@@ -111,13 +111,13 @@ def knapsack(
     left, room, open_tasks = (group - low) * len(p), up - low, int(undecided.sum())
     spare = 0
     if others.any():
-        wanted = torch.full((open_tasks,), room)
+        required = torch.full((open_tasks,), room)
         if confidence is not None:
-            wanted = rollouts_needed(p[undecided], confidence).clamp(max=room).long()
-        spare = max(0, left - int(wanted.sum()))
-    mine = torch.full((len(p),), low)
-    mine[undecided] = allocate(p[undecided], low * open_tasks + left - spare, low, up)
-    counts[known] = mine + (evenly(spare, others) if spare else 0)
+            required = rollouts_needed(p[undecided], confidence).clamp(max=room).long()
+        spare = max(0, left - int(required.sum()))
+    allocated = torch.full((len(p),), low)
+    allocated[undecided] = allocate(p[undecided], low * open_tasks + left - spare, low, up)
+    counts[known] = allocated + (evenly(spare, others) if spare else 0)
     return counts
 
 

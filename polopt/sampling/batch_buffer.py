@@ -65,10 +65,10 @@ class BatchBuffer(nn.Module):
 
     def keep(self, batches: Sequence[Experience]) -> None:
         """Replaces the stored batches by copies of these."""
-        self._hold({f"{i}/{name}": value for i, batch in enumerate(batches) for name, value in packed(batch).items()})
+        self._store({f"{i}/{name}": value for i, batch in enumerate(batches) for name, value in packed(batch).items()})
         self.get_buffer("count").fill_(len(batches))
 
-    def _hold(self, tensors: Mapping[str, Tensor]) -> None:
+    def _store(self, tensors: Mapping[str, Tensor]) -> None:
         device = self.get_buffer("count").device
         for name in [name for name, _ in self.named_buffers() if name != "count"]:
             delattr(self, name)
@@ -78,5 +78,5 @@ class BatchBuffer(nn.Module):
     def _load_from_state_dict(self, state_dict: Mapping[str, Tensor], prefix: str, *args: Any, **kwargs: Any) -> None:
         kept = {k.removeprefix(prefix): v for k, v in state_dict.items() if k.startswith(prefix)}
         # Buffers of the right shapes, into which the tensors are then copied.
-        self._hold({name: torch.empty_like(value) for name, value in kept.items() if name != "count"})
+        self._store({name: torch.empty_like(value) for name, value in kept.items() if name != "count"})
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)

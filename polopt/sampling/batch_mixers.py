@@ -39,7 +39,7 @@ class WithDemonstrations(BatchMixer):
             raise ValueError(f"sampling.WithDemonstrations: each must be > 0, found {self.each}")
 
     def forward(self, experience: Experience, source: DemonstrationSource) -> Experience:
-        return _beside(experience, source.demonstrate(max(1, round(self.each * source.rows))), Experience.cat)
+        return _appended(experience, source.demonstrate(max(1, round(self.each * source.rows))), Experience.cat)
 
 
 class WithSolutions(BatchMixer):
@@ -57,7 +57,9 @@ class WithSolutions(BatchMixer):
     def forward(self, experience: Experience, source: SolutionSource) -> Experience:
         own = experience[~experience.is_demonstration]
         hard = ops.group_mean(own.outcome, own.group) <= self.gate
-        return _beside(experience, source.demonstrate_groups(own[hard]), Experience.join) if hard.any() else experience
+        return (
+            _appended(experience, source.demonstrate_groups(own[hard]), Experience.join) if hard.any() else experience
+        )
 
 
 class WithTexts(BatchMixer):
@@ -82,7 +84,7 @@ class WithTexts(BatchMixer):
     def forward(self, experience: Experience, source: TextSource) -> Experience:
         if not self._drawn(source):
             return experience
-        return _beside(experience, source.texts(self.rows, self.length), Experience.cat)
+        return _appended(experience, source.texts(self.rows, self.length), Experience.cat)
 
     def _drawn(self, source: Source) -> bool:
         if self.probability in (0, 1):
@@ -90,17 +92,17 @@ class WithTexts(BatchMixer):
         return bool(torch.rand((), generator=source.generator) < self.probability)
 
 
-def _beside(
-    experience: Experience, shown: Experience, stack: Callable[[Sequence[Experience]], Experience]
+def _appended(
+    experience: Experience, demonstrations: Experience, stack: Callable[[Sequence[Experience]], Experience]
 ) -> Experience:
     """Returns the batch with the demonstrated rows appended and marked; fields that only rollouts have are blank in
     them."""
     own = experience.replace(extras={"is_demonstration": experience.is_demonstration})
-    shown = shown.replace(
+    demonstrations = demonstrations.replace(
         rollout_logp=None,  # no policy sampled them
         entropy=None,
         support=experience.support,
         horizon=experience.horizon,
-        extras={"is_demonstration": torch.ones_like(shown.mask[:, 0])},
+        extras={"is_demonstration": torch.ones_like(demonstrations.mask[:, 0])},
     )
-    return stack([own, shown.with_missing_fields_of(own)])
+    return stack([own, demonstrations.with_missing_fields_of(own)])

@@ -30,9 +30,9 @@ def predictor_loss(logits: Tensor, scores: Tensor, pairwise: float = 0.25) -> Te
 
         pairwise * mean over score_i > score_j of -log sigmoid(l_i - l_j) + (1 - pairwise) * CE(scores, logits)
     """
-    apart = logits[..., :, None] - logits[..., None, :]
+    difference = logits[..., :, None] - logits[..., None, :]
     above = scores[..., :, None] > scores[..., None, :]
-    order = -torch.where(above, functional.logsigmoid(apart), 0).sum() / above.sum().clamp(min=1)
+    order = -torch.where(above, functional.logsigmoid(difference), 0).sum() / above.sum().clamp(min=1)
     rates = functional.binary_cross_entropy_with_logits(logits, scores)
     return pairwise * order + (1 - pairwise) * rates
 
@@ -78,11 +78,11 @@ def fit(
     for step in range(steps):
         chosen = torch.randint(len(histories), (policies,), generator=g).tolist()
         shortest = min(len(scores[i]) for i in chosen)
-        asked = min(queries, shortest // 2)
-        most = min(context, shortest - asked)
+        queried = min(queries, shortest // 2)
+        most = min(context, shortest - queried)
         # Context sizes are log-uniform on odd steps, the largest possible on even ones.
         given = max(1, round(math.exp(float(torch.rand((), generator=g)) * math.log(most)))) if step % 2 else most
-        drawn = [torch.randperm(len(scores[i]), generator=g)[: given + asked] for i in chosen]
+        drawn = [torch.randperm(len(scores[i]), generator=g)[: given + queried] for i in chosen]
         rows = torch.stack([places[i][d] for i, d in zip(chosen, drawn, strict=True)])
         y = torch.stack([scores[i][d] for i, d in zip(chosen, drawn, strict=True)]).to(predictor.table.device)
         needed, at = rows.unique(return_inverse=True)

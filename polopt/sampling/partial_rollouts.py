@@ -44,9 +44,9 @@ class PartialRollouts(Sampling):
         parts = []
         for waiting in self.memory.batches():
             parts.append(_marked(source.extend(waiting, 1, max_decisions=self.window), waiting.lengths))
-        fresh = source.rows - sum(map(len, parts))
-        if fresh > 0:
-            rows = source.rollout(RolloutRequest(source.take(fresh), 1, self.support, max_decisions=self.window))
+        num_new = source.rows - sum(map(len, parts))
+        if num_new > 0:
+            rows = source.rollout(RolloutRequest(source.take(num_new), 1, self.support, max_decisions=self.window))
             parts.append(_marked(rows, torch.zeros_like(rows.lengths)))
         batch = Experience.cat(parts)
         batch = batch.replace(group=torch.arange(len(batch), device=batch.device))

@@ -166,12 +166,12 @@ class Select(Part):
 def select_rows(selects: Iterable[Select], experience: Experience) -> Experience:
     """Applies the filters in order; demonstrated rows pass by each filter without `judges_demonstrations`."""
     for select in selects:
-        shown = experience.is_demonstration
-        if select.judges_demonstrations or not shown.any():
+        demonstrated = experience.is_demonstration
+        if select.judges_demonstrations or not demonstrated.any():
             experience = select(experience)
-        elif not shown.all():
-            own = select(experience[~shown])
-            experience = Experience.join([own, experience[shown].with_missing_fields_of(own)])
+        elif not demonstrated.all():
+            own = select(experience[~demonstrated])
+            experience = Experience.join([own, experience[demonstrated].with_missing_fields_of(own)])
     return experience
 
 
@@ -197,11 +197,11 @@ class UniformTasks(TaskSampler):
 
 # [M] rollouts of each chosen task -> these rollouts; `group` is the place among the tasks. The function may be
 # called again, for more.
-Buy = Callable[[Tensor], Experience]
+RolloutFn = Callable[[Tensor], Experience]
 
 
 class RolloutAllocator(Part):
-    """`budget(source, tasks, group, buy) -> experience` allocates rollouts to tasks, about `group` each on average.
+    """`budget(source, tasks, group, rollout) -> experience` allocates rollouts to tasks, about `group` each on average.
 
     tasks: [M] numbers, as a `TaskSampler` returned them.
     """
@@ -213,7 +213,7 @@ class RolloutAllocator(Part):
         """Returns the number of rollouts of every task, None if it varies."""
         return None
 
-    def forward(self, source: Any, tasks: Tensor, group: int, buy: Buy) -> Experience:
+    def forward(self, source: Any, tasks: Tensor, group: int, rollout: RolloutFn) -> Experience:
         raise NotImplementedError
 
     def observe(self, experience: Experience) -> None:
@@ -226,8 +226,8 @@ class EqualRollouts(RolloutAllocator):
     def fixed(self, group: int) -> int:
         return group
 
-    def forward(self, source: Source, tasks: Tensor, group: int, buy: Buy) -> Experience:
-        return buy(torch.full_like(tasks, group))
+    def forward(self, source: Source, tasks: Tensor, group: int, rollout: RolloutFn) -> Experience:
+        return rollout(torch.full_like(tasks, group))
 
 
 class PromptAugmenter(Part):

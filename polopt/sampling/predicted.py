@@ -67,7 +67,7 @@ class UsesPredictor(Part):
             raise ExperienceError(
                 f"{type(self).__name__} needs outcomes in [{self.low:g}, {self.high:g}], found "
                 f"{float(experience.outcome.min()):g} to {float(experience.outcome.max()):g}; set low and high to the "
-                "least and the greatest that the world pays"
+                "least and the greatest outcome of the environment"
             )
         return share
 

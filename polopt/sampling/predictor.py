@@ -188,7 +188,7 @@ def posterior(
     curvature = bound
     for step in range(steps + 2):
         p = (x @ weight[..., None])[..., 0].sigmoid()
-        slope = evidence * (x.mT @ (p - y)[..., None])[..., 0] + precision * (weight - prior)
+        gradient = evidence * (x.mT @ (p - y)[..., None])[..., 0] + precision * (weight - prior)
         curvature = evidence * x.mT @ ((p * (1 - p))[..., None] * x) + ridge
-        weight = weight - torch.linalg.solve(bound if step < 2 else curvature, slope[..., None])[..., 0]
+        weight = weight - torch.linalg.solve(bound if step < 2 else curvature, gradient[..., None])[..., 0]
     return weight, curvature

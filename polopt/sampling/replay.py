@@ -63,10 +63,10 @@ class Replay(Rollouts):
             if rows.any()
         ]
         count = sum(len(ops.group_index(batch.group)[1]) for batch in replayed)
-        fresh = self.draw(source, source.rows - count * self.group)
+        rollouts = self.draw(source, source.rows - count * self.group)
         if self.training:
-            self.memory.keep([fresh, *kept][: self.batches])
-        return Experience.cat([aged(fresh, 0), *replayed])
+            self.memory.keep([rollouts, *kept][: self.batches])
+        return Experience.cat([aged(rollouts, 0), *replayed])
 
     def sampling_overhead(self, kept: float, decisions: float) -> float:
         return (1 - now(self.share)) * super().sampling_overhead(kept, decisions)
@@ -78,10 +78,13 @@ class Replay(Rollouts):
         sizes = [len(size) for _, size in numbered]
         drawn = torch.zeros(sum(sizes), dtype=torch.bool)
         if share > 0 and len(drawn):
-            wanted = int((torch.rand(groups, generator=generator) < share).sum())
-            drawn[torch.randperm(len(drawn), generator=generator)[: min(wanted, groups - 1)]] = True
+            count = int((torch.rand(groups, generator=generator) < share).sum())
+            drawn[torch.randperm(len(drawn), generator=generator)[: min(count, groups - 1)]] = True
         return (
-            [mine.to(index.device)[index] for mine, (index, _) in zip(drawn.split(sizes), numbered, strict=True)]
+            [
+                drawn_groups.to(index.device)[index]
+                for drawn_groups, (index, _) in zip(drawn.split(sizes), numbered, strict=True)
+            ]
             if kept
             else []
         )

@@ -122,7 +122,7 @@ class Rollouts(Sampling):
         batches: list[Experience] = []
         support = self.support if self.adapt is None else self.adapt(self.support)
         for _ in range(1 + self.refills):
-            batch = self.buy(source, max(1, rows // self.group), support)
+            batch = self.sample_groups(source, max(1, rows // self.group), support)
             for select in self.select:
                 batch = select(batch)
             batches.append(batch)
@@ -133,13 +133,13 @@ class Rollouts(Sampling):
             self.adapt.observe(batch)
         return batch
 
-    def buy(self, source: Source, groups: int, support: Support) -> Experience:
+    def sample_groups(self, source: Source, groups: int, support: Support) -> Experience:
         """Samples the rollouts of `groups` groups, at least one, without the filters."""
         guide = self.guide
         tasks = self.choice(source, groups if guide is None else max(1, groups // guide.each))
         tasks, starts = (tasks, None) if guide is None else guide(source, tasks)
-        buy = lambda copies: self.play(source, tasks, copies, support, starts)  # noqa: E731
-        batch = self.budget(source, tasks, self.group, buy)
+        rollout = lambda copies: self.sample_tasks(source, tasks, copies, support, starts)  # noqa: E731
+        batch = self.budget(source, tasks, self.group, rollout)
         for part in (self.choice, self.budget, guide):
             if part is not None:
                 part.observe(batch)
@@ -147,7 +147,7 @@ class Rollouts(Sampling):
         order = batch.group.argsort(stable=True)
         return batch if torch.equal(order, torch.arange(len(order), device=order.device)) else batch[order]
 
-    def play(
+    def sample_tasks(
         self, source: Source, tasks: Tensor, copies: Tensor, support: Support, starts: Sequence[Start] | None
     ) -> Experience:
         """Samples `copies` rollouts of each task."""
@@ -176,9 +176,9 @@ class _Imitated(Sampling):
         """
         if experience.rollout_logp is not None and not experience.is_demonstration.all():
             raise ExperienceError(
-                f"Algorithm.compute_advantages: {self!r} imitates what somebody else decided, and "
-                "experience.rollout_logp says that these rows were sampled: leave rollout_logp out, or mark the rows "
-                "with extras['is_demonstration']"
+                f"Algorithm.compute_advantages: {self!r} imitates demonstrated rows, and these "
+                "have the log-probabilities of a sampler, experience.rollout_logp: leave rollout_logp out, or mark the "
+                "rows with extras['is_demonstration']"
             )
         return experience
 

@@ -18,8 +18,8 @@ from polopt.support import Support
 if TYPE_CHECKING:
     from polopt.sampling.parts import RolloutRequest
 
-# An answer, as its text or its token ids.
-Said = str | Sequence[int]
+# One turn of an answer, as its text or its token ids.
+AnswerTurn = str | Sequence[int]
 
 
 class SourceError(UserError, TypeError):
@@ -160,7 +160,7 @@ class ImportingSource(Source, Protocol):
         ...
 
     def import_answers(
-        self, tasks: Tensor, answers: Sequence[Sequence[Sequence[Said]]], support: Support
+        self, tasks: Tensor, answers: Sequence[Sequence[Sequence[AnswerTurn]]], support: Support
     ) -> Experience:
         """Returns rows of given answers of other policies to the tasks of these numbers [M].
 

@@ -46,39 +46,39 @@ class SuccessReplay(BatchMixer):
         self.register_buffer("batches", torch.zeros((), dtype=torch.int64))
 
     def forward(self, experience: Experience, source: RestoringSource) -> Experience:
-        kept, fresh = self.memory.batches(), aged(experience, 0)
-        found = self._brought_back(fresh, kept[0], source) if kept else fresh
+        kept, rollouts = self.memory.batches(), aged(experience, 0)
+        found = self._brought_back(rollouts, kept[0], source) if kept else rollouts
         if self.training:
             self._remember(experience, kept)
         return found
 
-    def _brought_back(self, fresh: Experience, kept: Experience, source: RestoringSource) -> Experience:
-        groups, rows = self._chosen(fresh, kept, source.generator)
+    def _brought_back(self, rollouts: Experience, kept: Experience, source: RestoringSource) -> Experience:
+        groups, rows = self._chosen(rollouts, kept, source.generator)
         if not len(rows):
-            return fresh
+            return rollouts
         age = self.get_buffer("batches") - kept.extras["sampled"][rows]
         back = source.restore_rows(_without(kept[rows], "sampled")).replace(group=groups)
         back = back.replace(extras={"age": age})
-        number = torch.arange(len(fresh), device=fresh.device)
-        last = torch.stack([number[fresh.group == g].amax() for g in groups])
-        stays = torch.ones(len(fresh), dtype=torch.bool, device=fresh.device)
+        number = torch.arange(len(rollouts), device=rollouts.device)
+        last = torch.stack([number[rollouts.group == g].amax() for g in groups])
+        stays = torch.ones(len(rollouts), dtype=torch.bool, device=rollouts.device)
         stays[last] = False
-        joined = Experience.join([fresh[stays], back.with_missing_fields_of(fresh)])
+        joined = Experience.join([rollouts[stays], back.with_missing_fields_of(rollouts)])
         return joined[torch.cat([number[stays], last]).argsort()]
 
-    def _chosen(self, fresh: Experience, kept: Experience, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    def _chosen(self, rollouts: Experience, kept: Experience, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Returns the numbers of the groups that get a stored row, and the indices of these rows."""
         groups, rows = [], []
-        index, size = ops.group_index(fresh.group)
-        helped = ops.group_sum((fresh.outcome >= self.right).double(), fresh.group) > 0
+        index, size = ops.group_index(rollouts.group)
+        helped = ops.group_sum((rollouts.outcome >= self.right).double(), rollouts.group) > 0
         for g in range(len(size)):
-            mine = (index == g).nonzero().flatten()
-            if helped[mine[0]]:
+            members = (index == g).nonzero().flatten()
+            if helped[members[0]]:
                 continue
-            known = (kept.extras["index"] == fresh.extras["index"][mine[0]]).nonzero().flatten()
+            known = (kept.extras["index"] == rollouts.extras["index"][members[0]]).nonzero().flatten()
             if len(known):
                 draw = int(torch.randint(len(known), (), generator=generator)) if len(known) > 1 else 0
-                groups.append(fresh.group[mine[0]])
+                groups.append(rollouts.group[members[0]])
                 rows.append(known[draw])
         return (torch.stack(groups), torch.stack(rows)) if rows else (index[:0], index[:0])
 

@@ -41,7 +41,7 @@ class TopScore(TaskSampler):
     def setup(self) -> None:
         if not min(self.success.prior):
             raise ValueError(
-                f"{name_of(type(self))}: success needs a prior for tasks that nobody has tried, found prior "
+                f"{name_of(type(self))}: success needs a prior for tasks without rollouts, found prior "
                 f"{self.success.prior}"
             )
 

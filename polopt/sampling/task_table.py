@@ -34,8 +34,8 @@ class TaskTable(nn.Module):
                 self.register_buffer(name, torch.full((size,), value, dtype=torch.float64, device=column.device))
             elif len(column) != size:
                 raise ValueError(
-                    f"the record of {len(column)} tasks does not belong to a world of {size}; a part that remembers "
-                    "tasks serves one world: build the algorithm again for another"
+                    f"the record of {len(column)} tasks does not belong to an environment of {size}; a part with a "
+                    "record of tasks serves one environment: build the algorithm again for another"
                 )
         return self
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from polopt.policies.chat_format import Dialogue
 from polopt.policies.language import LanguagePolicy
-from polopt.sampling.source_protocols import Said
+from polopt.sampling.source_protocols import AnswerTurn
 from polopt.training.episode_record import EpisodeRecord, RecordedEpisode
 from polopt.training.preflight_models import ContextError, check_room
 from polopt.worlds.executors import EpisodeExecutor, Play, ScoringProcessExecutor
@@ -200,7 +200,7 @@ class EpisodeReplayer:
             row.solved, row.terminated = i % 2 == 0, True
         return rows
 
-    def receive(self, tasks: Sequence[Task], answers: Sequence[Sequence[Sequence[Said]]]) -> list[EpisodeRecord]:
+    def receive(self, tasks: Sequence[Task], answers: Sequence[Sequence[Sequence[AnswerTurn]]]) -> list[EpisodeRecord]:
         """Plays episodes of these tasks with imported answers, row by row and turn by turn.
 
         An answer of text ends with the stop token, unless it is cut off by the token limit as the policy's own would
@@ -223,7 +223,7 @@ class EpisodeReplayer:
             row.truncated = row.truncated or not row.terminated
         return rows
 
-    def _hear(self, row: EpisodeRecord, answer: Said) -> bool:
+    def _hear(self, row: EpisodeRecord, answer: AnswerTurn) -> bool:
         """Appends an imported answer to a row. Returns whether it is complete, and so passed to the world."""
         whole = self.dialogue.answer(answer) if isinstance(answer, str) else list(answer)
         space = self._space(row)

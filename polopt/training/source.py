@@ -12,7 +12,7 @@ from polopt import ops
 from polopt.evaluation import Evaluation
 from polopt.experience import Experience
 from polopt.sampling.parts import RolloutRequest
-from polopt.sampling.source_protocols import Said
+from polopt.sampling.source_protocols import AnswerTurn
 from polopt.support import Support
 from polopt.training.episode_player import EpisodePlayer
 from polopt.training.episode_record import EpisodeRecord, pasts, to_experience
@@ -124,7 +124,7 @@ class LanguageSource:
         return [[self.player.dialogue.text(ids) for ids in past.answers] for past in pasts(experience)]
 
     def import_answers(
-        self, tasks: Tensor, answers: Sequence[Sequence[Sequence[Said]]], support: Support
+        self, tasks: Tensor, answers: Sequence[Sequence[Sequence[AnswerTurn]]], support: Support
     ) -> Experience:
         rows = self.player.receive(self._tasks(tasks.tolist()), answers)
         experience = self._experience(rows, support)

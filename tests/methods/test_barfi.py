@@ -97,11 +97,11 @@ def test_with_the_worlds_reward_alone_the_update_is_the_policy_gradient() -> Non
     theta = torch.randn(12, generator=torch.Generator().manual_seed(4), dtype=torch.double)
     plain = problem.naive((0.0, 1.0, 0.0))
     plain[-1] = 50.0  # no further discount
-    same(problem.update(theta, plain), problem.slope(theta))
+    same(problem.update(theta, plain), problem.gradient(theta))
     summed = dataclasses.replace(problem, primary=problem.primary + problem.aux)
     naive = problem.naive((0.0, 1.0, 1.0))
     naive[-1] = 50.0
-    same(problem.update(theta, naive), summed.slope(theta))
+    same(problem.update(theta, naive), summed.gradient(theta))
 
 
 def rows_of(problem: Bilevel, states: torch.Tensor, actions: torch.Tensor) -> Experience:
@@ -152,8 +152,8 @@ def test_estimates_are_of_the_update_and_of_its_derivatives() -> None:
         kinds.append((found.detach(), *torch.autograd.grad(found @ v, (theta, phi))))
     for exact, ours in zip(*kinds, strict=True):
         assert (ours - exact).abs().max() < 0.08 * exact.abs().max()
-    exact = problem.slope(theta)
-    assert (world.slope(theta) - exact).abs().max() < 0.08 * exact.abs().max()
+    exact = problem.gradient(theta)
+    assert (world.gradient(theta) - exact).abs().max() < 0.08 * exact.abs().max()
     assert world.episodes == 40_000
 
 

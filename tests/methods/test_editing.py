@@ -9,7 +9,7 @@ import torch
 from sentences import batch_of, same, slope
 
 import polopt as po
-from polopt.claims.problems.facts import VALUES, Asked, Facts, copied, drift, edited, edits
+from polopt.claims.problems.facts import VALUES, Facts, SubjectPolicy, copied, drift, edited, edits
 from polopt.experience import Experience
 from polopt.fields import ExperienceError
 from polopt.lab import TabularPolicy, TokenTree, TreeSource
@@ -164,16 +164,16 @@ def test_the_bundle_by_hand() -> None:
 
 def test_the_network_of_facts() -> None:
     facts, tree, subjects, new, demonstrations = edits()
-    assert (facts.laws().exp()[torch.arange(50), :, facts.known] > 0.95).all()
+    assert (facts.log_probs().exp()[torch.arange(50), :, facts.known] > 0.95).all()
     assert not (new == facts.known[subjects]).any()
     assert edited(facts, subjects, new)[0] == 0
     assert drift(facts, copied(facts), subjects) == pytest.approx((0.0, 1.0), abs=1e-12)
     assert demonstrations.sum(1).tolist() == [1.0] * 5
     # The policy says what the network's laws say, of the subjects that are asked about.
     asked = torch.tensor([7, 3, 9, 30, 2])
-    policy = Asked(facts, asked)
+    policy = SubjectPolicy(facts, asked)
     logp = tree.log_probabilities(policy).detach().view(5, 2, VALUES)  # type: ignore[arg-type]
-    expected = facts.style.log_softmax(0)[:, None] + facts.laws()[asked]
+    expected = facts.style.log_softmax(0)[:, None] + facts.log_probs()[asked]
     torch.testing.assert_close(logp, expected.detach(), rtol=1e-12, atol=1e-12)
-    assert len(Asked(facts, asked, ("hidden",)).parameters()) == 1
+    assert len(SubjectPolicy(facts, asked, ("hidden",)).parameters()) == 1
     assert len(policy.parameters()) == len(list(Facts().parameters()))

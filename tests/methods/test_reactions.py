@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import polopt as po
-from polopt.claims.problems.reactions import ARMS, CLOSING, Audience, SpokenSource
+from polopt.claims.problems.reactions import ARMS, CLOSING, Audience, TextTreeSource
 from polopt.lab import TabularPolicy
 from polopt.part_diff import diff
 from polopt.rewards import LearnedJudge, OutcomeReward, OverlongPenalty, SumOfRewards
@@ -16,7 +16,7 @@ from polopt.sampling.parts import RolloutRequest
 def batch(rows: int = 32) -> po.Experience:
     audience = Audience.make()
     policy = TabularPolicy(audience.tree(), spread=0.5)
-    return SpokenSource(audience, policy, rows=rows).rollout(RolloutRequest(torch.arange(8), rows // 8, po.Support()))
+    return TextTreeSource(audience, policy, rows=rows).rollout(RolloutRequest(torch.arange(8), rows // 8, po.Support()))
 
 
 def test_rluf_is_grpo_with_another_reward() -> None:

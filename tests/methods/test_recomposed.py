@@ -120,7 +120,7 @@ def test_rows_that_waited_keep_their_sampler_and_meet_the_policy_of_now() -> Non
     source = TreeSource(tree, policy, rows=32, draw=coin, needs=NEEDS)
     part = LengthRecomposed(group=8, compensate=1.0)
     part(source)
-    before = source.deck()[0].rollout_logp
+    before = source.leaf_table()[0].rollout_logp
     with torch.no_grad():
         policy.logits.add_(torch.randn(policy.logits.shape, generator=torch.Generator().manual_seed(0)))
     source.refresh()

@@ -190,7 +190,7 @@ class TestKLCov:
         known = dict(zip(places(batch.experience), numbers(batch), strict=True))
         ranked = sorted(known, key=covariance(batch).__getitem__, reverse=True)
         held = set(ranked[: max(1, int(len(known) * percent / 100))])
-        assert marked(part.held(surveyed(batch))) == held
+        assert marked(part.penalised(surveyed(batch))) == held
         result = Surrogate(trust=part)(batch.experience, batch.evaluation())
         (grad,) = torch.autograd.grad(result.loss, batch.leaves["logp"])
         for (i, t), n in known.items():

@@ -94,7 +94,7 @@ class TestReward:
             ({"samples": 1}, "samples >= 2"),
             (
                 {"meta": HTTPMeta(chat=Chat(url="http://x/v1", model="m"))},
-                "invents items, and methods.mpo_meta.ProgramGrader() knows",
+                "invents items, and methods.mpo_meta.ProgramGrader() identifies",
             ),
         ],
     )

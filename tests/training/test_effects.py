@@ -84,7 +84,7 @@ def test_texts_that_do_not_fit_an_answer_are_refused() -> None:
 def test_attempts_that_tasks_do_not_ask_for() -> None:
     assert found("score", turns=2) == []
     assert "methods.score.TurnAdvantage" in found("score")[0]
-    with pytest.raises(ConfigError, match=r"methods\.score\.TurnRewards: it pays for no answer before number 2"):
+    with pytest.raises(ConfigError, match=r"methods\.score\.TurnRewards: it rewards no answer before number 2"):
         found({"slug": "score", "stage": 1})
     assert found({"slug": "score", "stage": 1}, turns=2) == []
 
@@ -102,7 +102,7 @@ def test_unit_tests_of_no_function_are_refused() -> None:
         (
             "mpo-meta",
             {"slug": "mpo-meta", "items": [po.rewards.Item(name="outcome")]},
-            r"pay for length \(characters\)",
+            r"reward length \(characters\)",
         ),
         ({"slug": "latr", "least": 0.5}, {"slug": "latr", "least": 0.49}, "no tree can branch"),
         ({"slug": "latr", "share": ((0, 0.1),)}, {"slug": "latr", "share": ((0, 0.25),)}, "one row is a tree's"),

@@ -24,7 +24,7 @@ class Alike(TreeSource):
 
 
 def alike() -> tuple[TokenTree, TabularPolicy, Tensor]:
-    """32 problems that the policy cannot tell apart, and the same with each of 8 hints behind them, which it can. Four
+    """32 problems that the policy cannot distinguish, and the same with each of 8 hints appended, which it can. Four
     neighbours each are solved by one of 8 ways, every second problem by the next way too. Also: [32, 8] which."""
     solves = torch.zeros(PROBLEMS, WAYS, dtype=torch.double)
     problem = torch.arange(PROBLEMS)
@@ -49,14 +49,14 @@ def ways(algorithm: Algorithm, texts: list[str], batches: int, seed: int) -> tup
     return policy.logits.detach().softmax(1), solves
 
 
-def solved_by(odds: Tensor, solves: Tensor) -> float:
-    """Share of the problems that are solved by one answer of each of the policies `odds` [K, 8]."""
-    return (1 - (1 - odds @ solves.T).prod(0)).mean().item()
+def solved_by(probs: Tensor, solves: Tensor) -> float:
+    """Share of the problems that are solved by one answer of each of the policies `probs` [K, 8]."""
+    return (1 - (1 - probs @ solves.T).prod(0)).mean().item()
 
 
 def thinking(problems: int = 20, easy: int = 14, tokens: int = 20) -> tuple[TokenTree, TabularPolicy]:
     """Problems of which the first `easy` ones a direct answer of 2 tokens solves as often, 0.95, as one of `tokens`
-    tokens that begins by thinking; the others it solves with chance 0.05, thinking with 0.95. The first token tells
+    tokens that begins by thinking; the others it solves with chance 0.05, thinking with 0.95. The first token shows
     which it is; both are equally likely."""
     answers = [(0, 0), (1, *[0] * (tokens - 1))]
     chance = torch.tensor([[0.95, 0.95]] * easy + [[0.05, 0.95]] * (problems - easy)).double()
@@ -72,7 +72,7 @@ def switched(algorithm: Algorithm, batches: int, seed: int = 0) -> tuple[float, 
     )
     for _, _ in zip(range(batches), learning(algorithm, source, policy, rate=20.0), strict=False):
         pass
-    odds = tree.log_probabilities(policy).detach().exp()
+    probs = tree.log_probabilities(policy).detach().exp()
     lengths = torch.tensor([len(a) for a in tree.answers]).double()
     always = tree.outcome[:, 1].mean().item()
-    return (odds @ lengths).mean().item(), tree.value(policy).item(), lengths[1].item(), always
+    return (probs @ lengths).mean().item(), tree.value(policy).item(), lengths[1].item(), always

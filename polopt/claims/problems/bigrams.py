@@ -1,4 +1,4 @@
-"""Policies that write letters, each by a law of the one before: many of them, all different, all known exactly."""
+"""Policies that write letters, each given the one before: many of them, all different, all known exactly."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class Bigrams(nn.Module):
     @torch.no_grad()
     def write(self, rows: int, length: int, generator: torch.Generator) -> Tensor:
         """[rows, 1 + length] letters; the first is where it begins."""
-        law = self.logits.softmax(-1)
-        said = [torch.randint(len(law), (rows,), generator=generator)]
+        probs = self.logits.softmax(-1)
+        letters = [torch.randint(len(probs), (rows,), generator=generator)]
         for _ in range(length):
-            said.append(torch.multinomial(law[said[-1]], 1, generator=generator)[:, 0])
-        return torch.stack(said, 1)
+            letters.append(torch.multinomial(probs[letters[-1]], 1, generator=generator)[:, 0])
+        return torch.stack(letters, 1)
 
     def evaluate(self, experience: Experience, needs: frozenset[str] = frozenset()) -> Evaluation:
         """Log-probabilities of `extras["tokens"]`, each given the one before."""
@@ -46,10 +46,10 @@ class Bigrams(nn.Module):
     @torch.no_grad()
     def kl(self, other: Bigrams) -> float:
         """KL(self || other) of one letter, in nats, where self goes in the long run."""
-        law = self.logits.softmax(-1)
-        where = torch.linalg.matrix_power(law, 64).mean(0)
-        apart = self.logits.log_softmax(-1) - other.logits.log_softmax(-1)
-        return float(where @ (law * apart).sum(1))
+        probs = self.logits.softmax(-1)
+        where = torch.linalg.matrix_power(probs, 64).mean(0)
+        log_ratio = self.logits.log_softmax(-1) - other.logits.log_softmax(-1)
+        return float(where @ (probs * log_ratio).sum(1))
 
 
 def spelled(tokens: Tensor) -> list[str]:
@@ -68,8 +68,8 @@ class BigramSource:
     ) -> None:
         self.policy, self.rows, self.length, self.size = policy, rows, length, size
         self.generator = torch.Generator().manual_seed(seed)
-        shown = spelled(target.write(size, length, self.generator)[:, 1:])
-        self.tasks = [Task(f"bigrams/{i}", "bigrams", "", text, {}) for i, text in enumerate(shown)]
+        texts = spelled(target.write(size, length, self.generator)[:, 1:])
+        self.tasks = [Task(f"bigrams/{i}", "bigrams", "", text, {}) for i, text in enumerate(texts)]
 
     def refresh(self) -> None:
         """Nothing of the policy is remembered."""
@@ -83,7 +83,7 @@ class BigramSource:
         tasks, group = request.tasks, request.group
         tokens = self.policy.write(len(group), self.length, self.generator)
         mask = (torch.arange(1 + self.length) > 0).expand(tokens.shape)
-        asked: Sequence[Task] = [self.tasks[i] for i in tasks[group].tolist()]
+        row_tasks: Sequence[Task] = [self.tasks[i] for i in tasks[group].tolist()]
         nothing = torch.zeros(len(group), dtype=torch.double)
         batch = Experience(
             mask=mask,
@@ -96,7 +96,7 @@ class BigramSource:
             extras={
                 "tokens": tokens,
                 "answer": spelled(tokens[:, 1:]),
-                "task": list(asked),
+                "task": list(row_tasks),
                 "kind": ["bigrams"] * len(group),
                 "index": tasks[group],
             },

@@ -16,7 +16,7 @@ from polopt.solvers import LinearSolver, implicit_gradient
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Bilevel:
-    """A problem with the world's reward and a designer's hint, both [S, A]. An episode stops with probability
+    """A problem with the environment's reward and a designer's hint, both [S, A]. An episode stops with probability
     1 - mdp.discount at each step. entropy: weight of each visited state's entropy in the inner update.
 
     theta: [S A] logits, flat. phi: [3 S A + 1], the shares of a table for `methods.barfi.AlignedReward` and the logit
@@ -28,7 +28,7 @@ class Bilevel:
     entropy: float = 0.1
 
     def naive(self, shares: tuple[float, float, float] = (0.0, 1.0, 1.0), discount: float = 0.99) -> Tensor:
-        """phi with the same shares everywhere: the naive sum, or the world's alone with (0, 1, 0)."""
+        """phi with the same shares everywhere: the naive sum, or the environment's reward alone with (0, 1, 0)."""
         each = torch.tensor(shares, dtype=torch.double)[:, None].repeat(1, self.primary.numel())
         return torch.cat([each.flatten(), torch.tensor([discount], dtype=torch.double).logit()])
 
@@ -50,7 +50,7 @@ class Bilevel:
         return (visits * (worth - (policy * worth).sum(-1, keepdim=True))).flatten()
 
     def value(self, theta: Tensor) -> Tensor:
-        """What the world pays in an episode, with gradient."""
+        """Expected return of the environment's reward in an episode, with gradient."""
         policy = theta.view(self.primary.shape).softmax(-1)
         return self.mdp.value(policy, self.primary) / (1 - self.mdp.discount)
 
@@ -66,22 +66,22 @@ class Bilevel:
             theta = theta + rate * self.update(theta, phi)
         return theta
 
-    def slope(self, theta: Tensor) -> Tensor:
+    def gradient(self, theta: Tensor) -> Tensor:
         """d value / d theta."""
         theta = theta.detach().requires_grad_()
         return torch.autograd.grad(self.value(theta), theta)[0]
 
 
-def wrong_goal(pays: float = 2.0, entropy: float = 0.1) -> Bilevel:
-    """The world pays 1 at the right end of a corridor, the hint pays more at the left one."""
+def wrong_goal(hint_reward: float = 2.0, entropy: float = 0.1) -> Bilevel:
+    """The environment's reward is 1 at the right end of a corridor, the hint's is `hint_reward` at the left one."""
     mdp, both = two_goals()
     right, left = both.clone(), both.clone()
     right[0], left[-2] = 0, 0
-    return Bilevel(mdp, right, pays * left, entropy)
+    return Bilevel(mdp, right, hint_reward * left, entropy)
 
 
 def good_hint(length: int = 12, entropy: float = 0.02) -> Bilevel:
-    """The world pays 1 at the right end of a corridor, the hint a little for every step to the right."""
+    """The environment's reward is 1 at the right end of a corridor, the hint's is 0.1 for every step to the right."""
     mdp, both = two_goals(length)
     primary, aux = both.clone(), torch.zeros_like(both)
     primary[0] = 0
@@ -90,14 +90,14 @@ def good_hint(length: int = 12, entropy: float = 0.02) -> Bilevel:
 
 
 class Problem(Protocol):
-    """What the outer loop asks, exactly or as estimates: see `Bilevel`."""
+    """The quantities of the outer loop, exactly or as estimates: see `Bilevel`."""
 
     @property
     def primary(self) -> Tensor: ...
     @property
     def naive(self) -> Callable[[], Tensor]: ...
     def update(self, theta: Tensor, phi: Tensor) -> Tensor: ...
-    def slope(self, theta: Tensor) -> Tensor: ...
+    def gradient(self, theta: Tensor) -> Tensor: ...
     def settle(self, theta: Tensor, phi: Tensor, steps: int, rate: float) -> Tensor: ...
 
 
@@ -118,7 +118,7 @@ def align(
     optimiser = torch.optim.Adam([phi], lr=outer_rate)
     for _ in range(rounds):
         theta = problem.settle(theta, phi.detach(), inner, rate)
-        ascent = implicit_gradient(problem.update, problem.slope(theta), theta, phi, solver)
+        ascent = implicit_gradient(problem.update, problem.gradient(theta), theta, phi, solver)
         gamma = phi.detach()[-1].sigmoid()
         ascent[-1] -= price * gamma * (1 - gamma)
         phi.grad = -ascent

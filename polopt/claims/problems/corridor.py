@@ -53,11 +53,11 @@ class Corridor(nn.Module):
         rows, steps = len(group), len(self.logits)
         taken = torch.multinomial(self.logits.softmax(-1), rows, replacement=True, generator=self.generator).T
         outcome = (taken[:, self.decisive] == 0).all(1).double()
-        asked = Experience(mask=torch.ones(rows, steps, dtype=torch.bool), extras={"tokens": taken}, horizon=steps)
-        said = self.evaluate(asked)
-        return asked.replace(
-            rollout_logp=said.logp,
-            entropy=said.entropy,
+        batch = Experience(mask=torch.ones(rows, steps, dtype=torch.bool), extras={"tokens": taken}, horizon=steps)
+        evaluation = self.evaluate(batch)
+        return batch.replace(
+            rollout_logp=evaluation.logp,
+            entropy=evaluation.entropy,
             outcome=outcome,
             reward=outcome,
             terminated=torch.ones(rows, dtype=torch.bool),
@@ -68,7 +68,7 @@ class Corridor(nn.Module):
         )
 
     def demonstrate(self, rows: int) -> Experience:
-        raise NotImplementedError("nobody shows the way through the corridor")
+        raise NotImplementedError("the corridor has no demonstrations")
 
 
 def walk(algorithm: Algorithm, rate: float, seed: int, goal: float = 0.9, most: int = 400) -> tuple[int, float]:
@@ -79,10 +79,10 @@ def walk(algorithm: Algorithm, rate: float, seed: int, goal: float = 0.9, most: 
         if corridor.success() >= goal:
             return update, longest
         batch = algorithm.compute_advantages(algorithm.sampling(corridor))
-        said = corridor.evaluate(batch, algorithm.objective.required_outputs)
-        (slope,) = torch.autograd.grad(algorithm.objective(batch, said).loss, [corridor.logits])
-        longest = max(longest, rate * slope.norm().item())
+        evaluation = corridor.evaluate(batch, algorithm.objective.required_outputs)
+        (gradient,) = torch.autograd.grad(algorithm.objective(batch, evaluation).loss, [corridor.logits])
+        longest = max(longest, rate * gradient.norm().item())
         with torch.no_grad():
-            corridor.logits.sub_(rate * slope)
+            corridor.logits.sub_(rate * gradient)
         algorithm.step()
     return most, longest

@@ -40,7 +40,7 @@ class Roads(NamedTuple):
 
 
 def crossroads(filler: int = 20) -> Roads:
-    """Three times: a decision among three ways, of probabilities 0.58, 0.38 and 0.04, `filler` tokens that tell which
+    """Three times: a decision among three ways, of probabilities 0.58, 0.38 and 0.04, `filler` tokens that repeat which
     it was, one of two words that do not matter, of probabilities 10 / 19 and 9 / 19, and `filler` tokens again. Right
     is the second way at every decision."""
     answers, ways = [], list(itertools.product(range(3), repeat=3))
@@ -52,8 +52,8 @@ def crossroads(filler: int = 20) -> Roads:
     policy, nodes = TabularPolicy(tree), tree.nodes
     columns = tree.start + torch.arange(3) * (2 * filler + 2)
     with torch.no_grad():
-        for at, odds in ((columns, DECISIONS), (columns + filler + 1, WORDS)):
-            policy.logits[nodes[:, at].unique(), : len(odds)] = torch.tensor(odds).double().log()
+        for at, probs in ((columns, DECISIONS), (columns + filler + 1, WORDS)):
+            policy.logits[nodes[:, at].unique(), : len(probs)] = torch.tensor(probs).double().log()
     return Roads(tree, policy, columns)
 
 
@@ -78,7 +78,7 @@ class Passed(NamedTuple):
 
 
 class _Watched(Lookahead):
-    """Counts who stands the test. What follows a branching tells whether it was a decision."""
+    """Counts the branches that survive pruning. The tokens after a branching show whether it was a decision."""
 
     def setup(self) -> None:
         super().setup()
@@ -91,7 +91,7 @@ class _Watched(Lookahead):
 
 
 def branchings(roads: Roads, rule: Lookahead) -> Passed:
-    """Who stands the test of one tree of 8."""
+    """The branches of one tree of 8 that survive pruning."""
     watched = _Watched(**rule.settings())
     source = TreeSource(roads.tree, roads.policy, rows=8)
     part = LookaheadRollouts(group=8, look=watched, share=1.0)

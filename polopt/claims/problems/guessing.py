@@ -1,4 +1,4 @@
-"""A bandit in which guessing pays at once and reasoning only with practice."""
+"""A bandit in which guessing is rewarded at once and reasoning only with practice."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def guess_or_reason(algorithm: Algorithm, *, steps: int = 1500, rate: float = 0.
         return torch.bernoulli(chance, generator=generator)
 
     train(algorithm, tree, policy, steps=steps, rate=rate * copies, rows=copies, draw=draw)
-    odds = tree.log_probabilities(policy).detach().exp()
-    reasoned, flawed = odds[:, REASON], odds[:, GUESS] / 2
+    probs = tree.log_probabilities(policy).detach().exp()
+    reasoned, flawed = probs[:, REASON], probs[:, GUESS] / 2
     right = flawed + reasoned * skill.sigmoid()
     return Learned(*(x.mean().item() for x in (reasoned, flawed, right)))

@@ -1,7 +1,7 @@
-"""The smallest sum that is not negative: add or subtract each of a few numbers, and say the least total from 0 on.
+"""The smallest sum that is not negative: add or subtract each of a few numbers, and answer the least total from 0 on.
 
-Whoever follows one path of partial sums must know the right signs beforehand; a mixture of tokens can hold all partial
-sums at once, and choose in the end. Source: the MNNS task of continuous chain of thought, arXiv:2505.23648.
+A policy that follows one path of partial sums must know the right signs beforehand; a mixture of tokens can hold all
+partial sums at once, and choose in the end. Source: the MNNS task of continuous chain of thought, arXiv:2505.23648.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from polopt.sampling.parts import RolloutRequest
 class SignedSums:
     """All sequences of `count` numbers from 1 to `most`: a beginning, the numbers, then `count` steps of partial sums.
 
-    prompts [N, 1 + count] ids. right [N] id of the answer. every: [N, count, V] at each step the law of all partial
-    sums, 2^step of them, the answer alone at the last. path: the same of one best path, one-hot. held_out: [N] bool, a
-    fifth: all orders of the numbers that are in it.
+    prompts [N, 1 + count] ids. right [N] id of the answer. every: [N, count, V] at each step the distribution of all
+    partial sums, 2^step of them, the answer alone at the last. path: the same of one best path, one-hot. held_out:
+    [N] bool, a fifth: all orders of the numbers that are in it.
     """
 
     prompts: Tensor
@@ -65,15 +65,15 @@ def signed_sums(count: int = 4, most: int = 9, seed: int = 0) -> SignedSums:
     kinds = torch.unique(numbers.sort(1).values, dim=0, return_inverse=True)[1]
     order = torch.randperm(int(kinds.max()) + 1, generator=torch.Generator().manual_seed(seed))
     beginning = torch.zeros(len(numbers), 1, dtype=torch.long)
-    held = order[kinds] < len(order) // 5
-    return SignedSums(torch.cat([beginning, numbers], 1), right, every, path, held)
+    held_out = order[kinds] < len(order) // 5
+    return SignedSums(torch.cat([beginning, numbers], 1), right, every, path, held_out)
 
 
 class MixtureSource:
     """Rollouts of a mixture policy on prompts that are right or wrong by their last token, 1 or 0.
 
-    prompts [N, P], right [N] ids. targets: [N, steps, V] the laws that demonstrations show. rows: of one optimiser
-    batch. reference: fills `ref_logp`.
+    prompts [N, P], right [N] ids. targets: [N, steps, V] the distributions that demonstrations show. rows: of one
+    optimiser batch. reference: fills `ref_logp`.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class MixtureSource:
         """As `Source.rollout`, whole rows from their beginning alone.
 
         Raises:
-            SupportError: the support is not plain. ValueError: rows shall be cut, or begin with something.
+            SupportError: the support is not plain. ValueError: the request has max_decisions or starts.
         """
         if request.max_decisions is not None or request.starts is not None:
             raise ValueError(
@@ -114,35 +114,40 @@ class MixtureSource:
             )
         group = request.group
         rows = request.tasks[group]
-        beside = () if self.reference is None else (self.reference,)
-        batch = self.policy.sample(self.prompts[rows], self.targets.shape[1], self.generator, beside=beside)
-        return self._known(batch.replace(support=request.support), rows, group)
+        references = () if self.reference is None else (self.reference,)
+        batch = self.policy.sample(self.prompts[rows], self.targets.shape[1], self.generator, beside=references)
+        return self._with_outcome(batch.replace(support=request.support), rows, group)
 
     def demonstrate(self, rows: int) -> Experience:
         """The next prompts with their targets read as thoughts: teacher forcing. `extras["targets"]` [B, T, V]."""
         tasks = self.take(rows)
         prompts, targets = self.prompts[tasks], self.targets[tasks].to(self.policy.token.dtype)
         B, P = prompts.shape
-        shown = torch.cat([torch.nn.functional.one_hot(prompts, targets.shape[2]).to(targets), targets], 1)
-        columns = torch.arange(shown.shape[1]).expand(B, -1)
-        ended, thought = torch.ones(B, dtype=torch.bool), (columns >= P) & (columns < shown.shape[1] - 1)
-        extras = {"mixture": shown, "targets": shown, "thought": thought, "support_mask": torch.ones_like(shown).bool()}
-        extras |= {"drawn": torch.ones_like(columns), "tokens": shown.argmax(-1), "is_demonstration": ended}
+        distributions = torch.cat([torch.nn.functional.one_hot(prompts, targets.shape[2]).to(targets), targets], 1)
+        columns = torch.arange(distributions.shape[1]).expand(B, -1)
+        ended, thought = torch.ones(B, dtype=torch.bool), (columns >= P) & (columns < distributions.shape[1] - 1)
+        extras = {
+            "mixture": distributions,
+            "targets": distributions,
+            "thought": thought,
+            "support_mask": torch.ones_like(distributions).bool(),
+        }
+        extras |= {"drawn": torch.ones_like(columns), "tokens": distributions.argmax(-1), "is_demonstration": ended}
         batch = Experience(mask=columns >= P, terminated=ended, truncated=~ended, extras=extras)
-        return self._known(batch, tasks, torch.arange(B)).replace(
+        return self._with_outcome(batch, tasks, torch.arange(B)).replace(
             outcome=torch.ones(B), rollout_logp=torch.zeros(columns.shape)
         )
 
-    def _known(self, batch: Experience, tasks: Tensor, group: Tensor) -> Experience:
-        paid = (batch.extras["tokens"][:, -1] == self.right[tasks]).to(self.policy.token.dtype)
-        batch = batch.replace(outcome=paid, reward=paid, group=group, extras={"index": tasks})
+    def _with_outcome(self, batch: Experience, tasks: Tensor, group: Tensor) -> Experience:
+        reward = (batch.extras["tokens"][:, -1] == self.right[tasks]).to(self.policy.token.dtype)
+        batch = batch.replace(outcome=reward, reward=reward, group=group, extras={"index": tasks})
         if self.reference is None:
             return batch
         with torch.no_grad():
             return batch.replace(ref_logp=self.reference.evaluate(batch).logp)
 
     def evaluate(self, experience: Experience, needs: frozenset[str] = frozenset()) -> Evaluation:
-        """What the current policy says, without gradient."""
+        """The current policy's evaluation, without gradient."""
         with torch.no_grad():
             return self.policy.evaluate(experience, needs)
 
@@ -179,6 +184,6 @@ def accuracy(policy: MixturePolicy, task: SignedSums, rows: Tensor, thoughts: Th
     draws them, or otherwise."""
     own, steps = policy.thoughts, task.every.shape[1]
     policy.thoughts = thoughts or own
-    said = policy.sample(task.prompts[rows], steps, torch.Generator().manual_seed(0), greedy=True)
+    sampled = policy.sample(task.prompts[rows], steps, torch.Generator().manual_seed(0), greedy=True)
     policy.thoughts = own
-    return (said.extras["tokens"][:, -1] == task.right[rows]).float().mean().item()
+    return (sampled.extras["tokens"][:, -1] == task.right[rows]).float().mean().item()

@@ -11,7 +11,7 @@ from polopt.lab.policy import TabularPolicy
 from polopt.lab.tree import TokenTree
 
 ATTRIBUTES, WORDINGS = 6, 16
-# What each attribute says for each wording: the first half deny it.
+# Whether each wording affirms its attribute: the first half deny it.
 MEANING = (torch.arange(WORDINGS) >= WORDINGS // 2).long()
 COMBINATIONS = torch.cartesian_prod(*[torch.arange(2)] * ATTRIBUTES)
 
@@ -29,10 +29,10 @@ def contents(count: int, seed: int) -> tuple[Tensor, Tensor]:
 
 
 class Reasoner:
-    """A policy that says, for each attribute, whether the content has it, and then the label.
+    """A policy that answers, for each attribute, whether the content has it, and then the label.
 
-    What it says of an attribute depends on its wording alone, and is right with probability `skill` before training;
-    what it labels depends on what it has said, and is a coin's toss before training.
+    Its answer on an attribute depends on the wording alone, and is right with probability `skill` before training;
+    its label depends on these answers, and is uniform before training.
     """
 
     def __init__(self, wordings: Tensor, label: Tensor, skill: float = 0.9) -> None:
@@ -45,8 +45,8 @@ class Reasoner:
         prompt = torch.arange(len(leaves)) // len(self.tree.answers)
         for j in range(ATTRIBUTES):
             tied[nodes[:, self.tree.start + j]] = j * WORDINGS + wordings[prompt, j]
-        said = (tokens[:, :ATTRIBUTES] * 2 ** torch.arange(ATTRIBUTES).flip(0)).sum(1)
-        tied[nodes[:, -1]] = rows + said
+        combination = (tokens[:, :ATTRIBUTES] * 2 ** torch.arange(ATTRIBUTES).flip(0)).sum(1)
+        tied[nodes[:, -1]] = rows + combination
         self.policy = TabularPolicy(self.tree, tied=tied)
         sure = torch.tensor(skill, dtype=torch.double).logit() / 2
         with torch.no_grad():
@@ -56,12 +56,12 @@ class Reasoner:
     @torch.no_grad()
     def accuracy(self, wordings: Tensor, label: Tensor) -> float:
         """Expected share of right labels, of any contents."""
-        law = self.policy.logits.softmax(-1)
-        reads, labels = law[: ATTRIBUTES * WORDINGS].view(ATTRIBUTES, WORDINGS, 2), law[ATTRIBUTES * WORDINGS :]
+        table = self.policy.logits.softmax(-1)
+        reads, labels = table[: ATTRIBUTES * WORDINGS].view(ATTRIBUTES, WORDINGS, 2), table[ATTRIBUTES * WORDINGS :]
         place = torch.arange(ATTRIBUTES)
-        said = reads[place, wordings]  # [contents, attributes, 2]
-        odds = said[:, place, COMBINATIONS].prod(-1)
-        return float((odds @ labels).gather(1, label.long()[:, None]).mean())
+        attribute_probs = reads[place, wordings]  # [contents, attributes, 2]
+        probs = attribute_probs[:, place, COMBINATIONS].prod(-1)
+        return float((probs @ labels).gather(1, label.long()[:, None]).mean())
 
 
 def reasoned(algorithm: Algorithm, labels: int, *, steps: int, rate: float, seed: int) -> float:
@@ -76,13 +76,13 @@ def imitated(labels: int, seed: int, steps: int = 200) -> float:
     """The same of a classifier from contents to labels, fitted to the likelihood of the labels alone: a network of 64
     hidden units, with the best of three weight decays, chosen on a fifth of the labels."""
     wordings, label = contents(labels, seed)
-    fresh, truth = contents(2000, seed=-1 - seed)
+    test_contents, truth = contents(2000, seed=-1 - seed)
     kept, found = labels - labels // 5, []
     for decay in (1e-3, 1e-1, 1.0):
-        held = _fitted(wordings[:kept], label[:kept], decay, seed, steps)
-        found.append((_right(held, wordings[kept:], label[kept:]), decay))
+        classifier = _fitted(wordings[:kept], label[:kept], decay, seed, steps)
+        found.append((_right(classifier, wordings[kept:], label[kept:]), decay))
     chosen = max(found)[1]
-    return _right(_fitted(wordings, label, chosen, seed, steps), fresh, truth)
+    return _right(_fitted(wordings, label, chosen, seed, steps), test_contents, truth)
 
 
 def _seen(wordings: Tensor) -> Tensor:

@@ -54,9 +54,9 @@ def accuracy(algorithm: Algorithm, *, rate: float, flip: float, batches: int = 6
     for seed in range(seeds):
         tree, policy = dispersed(seed)
         flipped = Flipped(flip=flip, first=PROMPTS // 2 * ARMS, seed=seed)
-        sentence = algorithm.but({"sampling.select": [flipped]})
+        filtered = algorithm.but({"sampling.select": [flipped]})
         values = train(
-            sentence,
+            filtered,
             tree,
             policy,
             steps=batches,

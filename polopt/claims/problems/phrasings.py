@@ -1,4 +1,4 @@
-"""Recommendations that should depend on what is needed, and do depend on how it was said."""
+"""Recommendations that should depend on what is needed, and do depend on the phrasing."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from polopt.lab.tree import TokenTree
 def recommender(
     needs: int = 5, phrases: int = 4, items: int = 20, *, by_need: float = 2.0, by_phrase: float = 1.0, seed: int = 0
 ) -> tuple[TokenTree, TabularPolicy]:
-    """A prompt for each need and phrase, need by need; an answer is one item. Nothing is paid. The policy prefers items
-    by the need, with logits of standard deviation `by_need`, and by the phrase, anew for each need."""
+    """A prompt for each need and phrase, need by need; an answer is one item. All rewards are 0. The policy prefers
+    items by the need, with logits of standard deviation `by_need`, and by the phrase, anew for each need."""
     kinds = [f"need {n}" for n in range(needs) for _ in range(phrases)]
     tree = TokenTree.bandit(torch.zeros(needs * phrases, items).tolist(), kinds=kinds)
     policy, g = TabularPolicy(tree), torch.Generator().manual_seed(seed)
-    wanted = by_need * torch.randn(needs, 1, items, generator=g, dtype=torch.double)
-    said = by_phrase * torch.randn(needs, phrases, items, generator=g, dtype=torch.double)
+    need_logits = by_need * torch.randn(needs, 1, items, generator=g, dtype=torch.double)
+    phrase_logits = by_phrase * torch.randn(needs, phrases, items, generator=g, dtype=torch.double)
     with torch.no_grad():
-        policy.logits.copy_((wanted + said).view(-1, items))
+        policy.logits.copy_((need_logits + phrase_logits).view(-1, items))
     return tree, policy
 
 

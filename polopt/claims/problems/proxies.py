@@ -54,11 +54,11 @@ def correlated_proxies(problems: int, seed: int = 0, states: int = 12, actions: 
     return Proxies(mdp, base, occupancy, true, proxy, r)
 
 
-def loved_and_rare(seed: int, r: float, answers: int = 20, odds: float = 0.02) -> tuple[Tensor, Tensor, Tensor]:
+def loved_and_rare(seed: int, r: float, answers: int = 20, probs: float = 0.02) -> tuple[Tensor, Tensor, Tensor]:
     """A base policy over answers, a truth and a proxy, [answers], of mean 0, variance 1 and correlation r under it. The
-    last answer is rare, and what the proxy says beyond the truth is that it is good; it is bad."""
+    last answer is rare, and the proxy's error beyond the truth is to rate it as good; it is bad."""
     g = torch.Generator().manual_seed(seed)
-    base = torch.cat([torch.randn(answers - 1, generator=g).double().softmax(0) * (1 - odds), torch.tensor([odds])])
+    base = torch.cat([torch.randn(answers - 1, generator=g).double().softmax(0) * (1 - probs), torch.tensor([probs])])
     true = torch.cat([torch.randn(answers - 1, generator=g).double(), torch.tensor([-2.0])])
     loved = torch.zeros(answers, dtype=torch.double)
     loved[-1] = 1

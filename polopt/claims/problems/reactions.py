@@ -60,24 +60,24 @@ class Audience:
 
     def log(self, rows: int, generator: torch.Generator) -> tuple[list[str], list[str], Tensor]:
         """Prompts, answers and reactions 0 or 1, in the order of time: a policy that answers anything was on line."""
-        asked = torch.randint(len(self.prompts), (rows,), generator=generator)
-        said = torch.randint(len(ARMS), (rows,), generator=generator)
-        liked = torch.bernoulli(self.chances[asked, said], generator=generator)
-        pairs = list(zip(asked.tolist(), said.tolist(), strict=True))
+        prompt = torch.randint(len(self.prompts), (rows,), generator=generator)
+        answer = torch.randint(len(ARMS), (rows,), generator=generator)
+        liked = torch.bernoulli(self.chances[prompt, answer], generator=generator)
+        pairs = list(zip(prompt.tolist(), answer.tolist(), strict=True))
         return [self.prompts[p] for p, _ in pairs], [self.answers[p][a] for p, a in pairs], liked
 
     def texts(self) -> tuple[list[str], list[str]]:
         """Every prompt with each of its answers."""
-        answers = [answer for mine in self.answers for answer in mine]
+        answers = [answer for of_prompt in self.answers for answer in of_prompt]
         return [prompt for prompt in self.prompts for _ in ARMS], answers
 
     def tree(self) -> TokenTree:
-        """The same as a bandit that pays the help."""
+        """The same as a bandit whose reward is the help."""
         return TokenTree.bandit(self.helpful.tolist())
 
 
-class SpokenSource(TreeSource):
-    """Deals the arms of an audience's tree as the texts that they are."""
+class TextTreeSource(TreeSource):
+    """A tree source whose answers are the texts of the audience's arms."""
 
     def __init__(self, audience: Audience, policy: TabularPolicy, **ways: Any) -> None:
         super().__init__(policy.tree, policy, **ways)

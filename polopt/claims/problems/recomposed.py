@@ -58,5 +58,5 @@ def pull_on_length(algorithm: Algorithm, shortest: int, groups: int = 256) -> fl
     source = TreeSource(tree, policy, rows=groups * group_of(algorithm), draw=coin)
     batch = algorithm.compute_advantages(algorithm.sampling(source))
     step = -flat_gradient(algorithm.objective(batch, policy.evaluate(batch)).loss, policy)
-    odds = tree.log_probabilities(policy).exp()[0]
-    return (step @ flat_gradient((odds * torch.arange(1, len(odds) + 1)).sum(), policy)).item()
+    probs = tree.log_probabilities(policy).exp()[0]
+    return (step @ flat_gradient((probs * torch.arange(1, len(probs) + 1)).sum(), policy)).item()

@@ -1,4 +1,4 @@
-"""As `claims.problems.bilevel`, from episodes: the inner update is a sentence, the outer gradient an estimate."""
+"""As `claims.problems.bilevel`, from episodes: the inner update is an algorithm's, the outer gradient an estimate."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from polopt.sampling.parts import RolloutRequest
 
 
 class SampledBilevel:
-    """What `claims.problems.bilevel.align` asks of a problem, from sampled episodes.
+    """The quantities of `claims.problems.bilevel.align`, from sampled episodes.
 
-    sentence: the inner update, with `methods.barfi.AlignedReward` for its reward and `methods.barfi.LearnedDiscount`
+    algorithm: the inner update, with `methods.barfi.AlignedReward` for its reward and `methods.barfi.LearnedDiscount`
     for its credit. rows: episodes of an inner step. outer: episodes of each of the two batches of an outer step, which
     are drawn apart, so that what is multiplied is independent. episodes: how many were drawn so far."""
 
-    def __init__(self, problem: Bilevel, sentence: Algorithm, *, rows: int, outer: int, seed: int = 0) -> None:
-        self.problem, self.sentence, self.outer = problem, sentence, outer
+    def __init__(self, problem: Bilevel, algorithm: Algorithm, *, rows: int, outer: int, seed: int = 0) -> None:
+        self.problem, self.algorithm, self.outer = problem, algorithm, outer
         self.primary, self.naive = problem.primary, problem.naive
         self.policy = StatePolicy(torch.zeros_like(problem.primary))
         ways = {"rows": rows, "seed": seed, "aux": problem.aux, "horizon": 40}
@@ -36,16 +36,16 @@ class SampledBilevel:
             self.policy.logits.copy_(theta.view_as(self.policy.logits))
 
     def settle(self, theta: Tensor, phi: Tensor, steps: int, rate: float) -> Tensor:
-        """theta after so many batches of the sentence."""
-        reward, credit = self.sentence.reward, self.sentence.credit
+        """theta after so many batches of the algorithm."""
+        reward, credit = self.algorithm.reward, self.algorithm.credit
         if not isinstance(reward, AlignedReward) or not isinstance(credit, LearnedDiscount):
             raise ValueError(
-                "SampledBilevel: the sentence needs methods.barfi.AlignedReward and methods.barfi.LearnedDiscount"
+                "SampledBilevel: the algorithm needs methods.barfi.AlignedReward and methods.barfi.LearnedDiscount"
             )
         reward.get_buffer("phi").copy_(phi[:-1].view(3, -1))
         credit.get_buffer("logit").copy_(phi[-1])
         self._at(theta)
-        for batch in itertools.islice(learning(self.sentence, self.source, self.policy, rate=rate), steps):
+        for batch in itertools.islice(learning(self.algorithm, self.source, self.policy, rate=rate), steps):
             self.episodes += len(batch)
         return self.policy.logits.detach().flatten().clone()
 
@@ -56,7 +56,7 @@ class SampledBilevel:
 
     def update(self, theta: Tensor, phi: Tensor) -> Tensor:
         """An estimate of `Bilevel.update` from fresh episodes, whose derivatives estimate its derivatives too: each
-        term is weighed by the odds of what came before it, 1 in value and the score in slope."""
+        term is weighted by the probability of what came before it, which is 1 in value and the score in gradient."""
         S, A = self.primary.shape
         batch = self._episodes(theta)
         state, action, mask = batch.extras["state"], batch.extras["action"], batch.mask
@@ -71,8 +71,8 @@ class SampledBilevel:
         eye = torch.eye(S * A, dtype=theta.dtype)
         rows = torch.nn.functional.one_hot(torch.arange(S), S).to(theta.dtype)
         means = (rows[:, :, None] * policy[:, None, :]).view(S, S * A)  # E grad log pi(a | s) e_s
-        slope = policy * (log - (policy * log).sum(-1, keepdim=True))
-        spread = -(rows[:, :, None] * slope[:, None, :]).view(S, S * A)  # grad H(s)
+        entropy_gradient = policy * (log - (policy * log).sum(-1, keepdim=True))
+        spread = -(rows[:, :, None] * entropy_gradient[:, None, :]).view(S, S * A)  # grad H(s)
         for t in range(mask.shape[1]):
             at, done = state[:, t], action[:, t]
             trace = gamma * trace + eye[at * A + done] - means[at]
@@ -80,7 +80,7 @@ class SampledBilevel:
             total = total + self.problem.entropy * before[:, t] @ spread[at]
         return total / len(batch)
 
-    def slope(self, theta: Tensor) -> Tensor:
+    def gradient(self, theta: Tensor) -> Tensor:
         """An estimate of d value / d theta, from fresh episodes."""
         batch = self._episodes(theta)
         to_go = torch.where(batch.mask, batch.reward, 0).flip(1).cumsum(1).flip(1)

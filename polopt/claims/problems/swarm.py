@@ -22,22 +22,22 @@ from polopt.support import PLAIN
 
 def knowing(task: int | None, tasks: int = 6, arms: int = 8, unknown: float = 0.02) -> TabularPolicy:
     """A policy for `tasks` contexts of `arms` arms, one of them right. It is right with probability 0.9 in the context
-    that it knows, `unknown` in all others."""
+    `task`, `unknown` in all others."""
     _tree, policy = contexts(tasks, arms)
     right = torch.full((tasks,), unknown, dtype=torch.double)
     if task is not None:
         right[task] = 0.9
-    odds = ((1 - right) / (arms - 1))[:, None].expand(tasks, arms).clone()
-    odds[torch.arange(tasks), torch.arange(tasks) % arms] = right
-    return policy.set_probabilities(odds)
+    probs = ((1 - right) / (arms - 1))[:, None].expand(tasks, arms).clone()
+    probs[torch.arange(tasks), torch.arange(tasks) % arms] = right
+    return policy.set_probabilities(probs)
 
 
 def cumulative(
     build: Callable[[str, str], Algorithm], *, nodes: int = 8, rounds: int = 40, idle: int = 0, seeds: int = 2
 ) -> float:
-    """Exact value of the nodes that learn, mean over them, rounds and seeds. Node i knows task i modulo 6; nodes take
-    turns, and each batch is 8 groups. build: from a node's name and its pool's. The last `idle` nodes publish without
-    learning, and know nothing."""
+    """Exact value of the nodes that learn, mean over them, rounds and seeds. Node i solves task i modulo 6 from the
+    start; nodes take turns, and each batch is 8 groups. build: from a node's name and its pool's. The last `idle` nodes
+    publish without learning, and solve none."""
     total = 0.0
     for seed in range(seeds):
         pool = f"lab.swarm {seed}"
@@ -59,28 +59,28 @@ def cumulative(
 
 def pull_of_shared() -> tuple[Tensor, Tensor, Tensor]:
     """The exact policy gradient of a bandit; and what another policy's answers pull on average, all of them listed,
-    with the log-probabilities of whoever wrote them, and with the reader's own."""
+    with the log-probabilities of their writer, and with the reader's own."""
     tree, reader = contexts(2, arms=5)
     writer = TabularPolicy(tree, spread=1.0, seed=1)
     with torch.no_grad():
         reader.logits.copy_(TabularPolicy(tree, spread=1.0, seed=2).logits)
-    objective, pulls = Surrogate(ratio=TokenRatio(), trust=Unclipped()), []
-    odds = tree.log_probabilities(writer).detach().exp() / tree.prompts
+    objective, gradients = Surrogate(ratio=TokenRatio(), trust=Unclipped()), []
+    probs = tree.log_probabilities(writer).detach().exp() / tree.prompts
     published = shared(TreeSource(tree, writer, rows=1), _each(tree, writer), exactly=True)
     source = TreeSource(tree, reader, rows=1)
     for corrected in (True, False):
-        pull = torch.zeros_like(flat_gradient(tree.value(reader), reader))
-        for one, weight in zip(published, odds.flatten().tolist(), strict=True):
-            said = one.ids if corrected else one.answers
-            row = source.import_answers(torch.tensor([one.task]), [said], PLAIN)  # type: ignore[list-item]
+        gradient = torch.zeros_like(flat_gradient(tree.value(reader), reader))
+        for one, weight in zip(published, probs.flatten().tolist(), strict=True):
+            answers = one.ids if corrected else one.answers
+            row = source.import_answers(torch.tensor([one.task]), [answers], PLAIN)  # type: ignore[list-item]
             row = as_drawn(row, one.logp or []) if corrected else row
             row = row.replace(advantage=torch.where(row.mask, row.outcome[:, None], 0))
-            pull -= weight * flat_gradient(objective(row, reader.evaluate(row)).loss, reader)
-        pulls.append(pull)
-    return tree.gradient(reader), pulls[0], pulls[1]
+            gradient -= weight * flat_gradient(objective(row, reader.evaluate(row)).loss, reader)
+        gradients.append(gradient)
+    return tree.gradient(reader), gradients[0], gradients[1]
 
 
 def _each(tree: TokenTree, policy: TabularPolicy) -> Experience:
     """Every answer once, each a group of its own."""
-    deck = TreeSource(tree, policy, rows=1).deck()[0]
-    return deck.replace(group=torch.arange(len(deck)))
+    leaf_table = TreeSource(tree, policy, rows=1).leaf_table()[0]
+    return leaf_table.replace(group=torch.arange(len(leaf_table)))

@@ -40,11 +40,11 @@ class ThinkingPolicy(nn.Module):
         self.end = nn.Parameter(torch.zeros(2, dtype=torch.double))
 
     def log_odds(self, difficulty: Tensor) -> Tensor:
-        """Of thinking about questions of these difficulties; linear policies know any."""
+        """The log-odds of thinking about questions of these difficulties; linear policies have one for any."""
         return self.think if self.free else self.think[0] + self.think[1] * difficulty
 
     def evaluate(self, experience: Experience, needs: frozenset[str] = frozenset()) -> Evaluation:
-        """What it says of a batch of the tree's rows, known by `extras["leaf"]`; `reads` beyond logp are not met."""
+        """Evaluates a batch of the tree's rows, identified by `extras["leaf"]`; `needs` beyond logp are not met."""
         leaf, start = experience.extras["leaf"], self.tree.start
         question, thought, right = leaf // 4, leaf % 4 // 2, leaf % 2
         first = (self.log_odds(self.difficulty)[question] * (2 * thought - 1)).sigmoid().log()
@@ -55,7 +55,7 @@ class ThinkingPolicy(nn.Module):
 
 
 def taught(algorithm: Algorithm, tree: TokenTree, policy: ThinkingPolicy, *, steps: int, rate: float) -> ThinkingPolicy:
-    """After so many steps on all questions, whose answers pay 0 or 1. Returns the policy."""
+    """Trains for so many steps on all questions, whose answers have reward 0 or 1. Returns the policy."""
     for step, _ in enumerate(training(algorithm, tree, policy, rate=rate, rows=tree.prompts, draw=coin), start=1):
         if step == steps:
             break

@@ -16,7 +16,7 @@ from polopt.metrics import Correction, correction
 
 
 class TwoTurns(TokenTree):
-    """Answers (first, second) of one token each, turns 0 and 1; each pays 1 if it is the question's right one."""
+    """Answers (first, second) of one token each, turns 0 and 1; each has reward 1 if it is the question's right one."""
 
     def __init__(self, questions: int, choices: int) -> None:
         pairs = [(a, b) for a in range(choices) for b in range(choices)]
@@ -31,8 +31,8 @@ class TwoTurns(TokenTree):
     def attempts(self, policy: TabularPolicy) -> Tensor:
         """[2, 2] chances, with gradient: wrong or right at first, by wrong or right at second; mean over questions."""
         p = self.log_probabilities(policy).exp().flatten() / self.prompts
-        paid = self._leaves.reward[self._leaves.mask].view(-1, 2).long()
-        return p.new_zeros(4).index_add(0, 2 * paid[:, 0] + paid[:, 1], p).view(2, 2)
+        rewards = self._leaves.reward[self._leaves.mask].view(-1, 2).long()
+        return p.new_zeros(4).index_add(0, 2 * rewards[:, 0] + rewards[:, 1], p).view(2, 2)
 
     def delta(self, policy: TabularPolicy) -> Tensor:
         """How much more often the second attempt is right, with gradient."""
@@ -55,14 +55,14 @@ class TwoTurns(TokenTree):
 def copier(
     questions: int = 4, choices: int = 4, known: float = 0.5, copies: float = 0.9
 ) -> tuple[TwoTurns, TabularPolicy, TabularPolicy]:
-    """A policy that knows the right answer with chance `known` and then mostly says the same again. Gives the tree, the
-    policy and a copy of it for a reference."""
+    """A policy that answers rightly with chance `known` and then mostly gives the same answer again. Returns the tree,
+    the policy and a copy of it for a reference."""
     tree = TwoTurns(questions, choices)
     policy = TabularPolicy(tree)
     first, second = tree.nodes[:, tree.start], tree.nodes[:, tree.start + 1]
     right = torch.arange(questions).repeat_interleave(choices**2) % choices
-    said = tree.leaves().extras["tokens"][:, tree.start]
+    first_answer = tree.leaves().extras["tokens"][:, tree.start]
     with torch.no_grad():
         policy.logits[first, right] = math.log(known / (1 - known) * (choices - 1))
-        policy.logits[second, said] = math.log(copies / (1 - copies) * (choices - 1))
+        policy.logits[second, first_answer] = math.log(copies / (1 - copies) * (choices - 1))
     return tree, policy, copy.deepcopy(policy)

@@ -14,7 +14,7 @@ from polopt.rewards.unit_tests import METRICS, metrics
 from polopt.worlds import Task
 
 FOCAL = "add"
-# What may stand in each place; an empty line is left out, and a test without lines is `pass`.
+# The choices of each place; an empty line is left out, and a test without lines is `pass`.
 PLACES = (
     ("def test_add_small():", "def test_add():", "def t():", "def test_add("),
     ("", "result = add(1, 2)", "# sum", "print(1)"),
@@ -37,7 +37,7 @@ def written(places: tuple[int, ...]) -> str:
 
 
 class Grammar(TokenTree):
-    """Every test of the grammar, 480 of them; nothing is paid. Each choice in each place is a token of its own, and
+    """Every test of the grammar, 480 of them; all rewards are 0. Each choice in each place is a token of its own, and
     `extras["answer"]` is the test's text."""
 
     def __init__(self) -> None:

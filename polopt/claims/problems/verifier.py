@@ -12,18 +12,18 @@ from polopt.lab.tree import TokenTree, flat_gradient
 
 
 def verdicts(tree: TokenTree, rho0: Tensor, rho1: Tensor) -> tuple[Experience, Tensor]:
-    """Every answer twice, once paid 0 and once paid 1, with the chance of that verdict [rows]. rho0, rho1: [prompts,
-    answers] how often it is paid if it is wrong, and not paid if it is right; noted as the signals `false_positive` and
-    `false_negative`, the truth as `true`."""
+    """Every answer twice, with reward 0 and with reward 1, and the probability of that verdict [rows]. rho0, rho1:
+    [prompts, answers] how often a wrong answer has reward 1, and a right one 0; stored as the signals `false_positive`
+    and `false_negative`, the truth as `true`."""
     right = tree.outcome >= 1
-    paid = torch.where(right, 1 - rho1, rho0).flatten()
+    reward_probability = torch.where(right, 1 - rho1, rho0).flatten()
     leaves = tree.leaves()
     rows = torch.arange(len(leaves)).repeat(2)
     verdict = torch.arange(2).repeat_interleave(len(leaves)).double()
     noted = {"false_positive": rho0, "false_negative": rho1, "true": right.double()}
     extras = {f"signal_{name}": value.double().flatten()[rows] for name, value in noted.items()}
     batch = leaves[rows].replace(outcome=verdict, reward=verdict, extras=extras)
-    return batch, torch.cat([1 - paid, paid])
+    return batch, torch.cat([1 - reward_probability, reward_probability])
 
 
 def expected_push(algorithm: Algorithm, policy: TabularPolicy, tree: TokenTree, rho0: Tensor, rho1: Tensor) -> Tensor:

@@ -41,7 +41,7 @@ class LearnedJudge(Judge):
             raise ValueError(f"rewards.LearnedJudge: rows must be >= 1, found {self.rows}")
         new = TextScorer(ScorerShape(compares=self.compares), self.seed)
         self.judges_with(new if self.weights is None else load_scorer(self.weights))
-        self._knows = self.weights is not None
+        self._has_weights = self.weights is not None
 
     def judges_with(self, scorer: TextScorer) -> LearnedJudge:
         """Uses a copy of this scorer, which need not be stored in a folder; returns self. The scorer is no setting and
@@ -53,7 +53,7 @@ class LearnedJudge(Judge):
             )
         # Inside a list the scorer is no sub-module, so that its weights stay out of checkpoints.
         self._scorer = [copy.deepcopy(scorer).cpu().double().requires_grad_(False).eval()]
-        self._knows = True
+        self._has_weights = True
         return self
 
     @property
@@ -64,7 +64,7 @@ class LearnedJudge(Judge):
     def forward(
         self, prompts: Sequence[str], answers: Sequence[str], references: Sequence[str] | None = None
     ) -> Judgement:
-        if not self._knows:
+        if not self._has_weights:
             warnings.warn("rewards.LearnedJudge has no weights, so its scores mean nothing; set weights", stacklevel=2)
         found = [torch.zeros(0, dtype=torch.float64)]
         for at in range(0, len(answers), self.rows):

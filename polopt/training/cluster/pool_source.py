@@ -12,7 +12,7 @@ from torch import Tensor
 from polopt.evaluation import Evaluation
 from polopt.experience import Experience
 from polopt.sampling.parts import RolloutRequest
-from polopt.sampling.source_protocols import Said
+from polopt.sampling.source_protocols import AnswerTurn
 from polopt.support import Support
 from polopt.training.cluster.rollout_actor import WorkerResult, WorkerTask, deserialise, serialise
 from polopt.training.cluster.worker_pool import WorkerPool
@@ -102,7 +102,7 @@ class ClusterSource(LanguageSource):
         return torch.cat(found)[torch.cat(pieces).argsort().to(experience.device)]
 
     def import_answers(
-        self, tasks: Tensor, answers: Sequence[Sequence[Sequence[Said]]], support: Support
+        self, tasks: Tensor, answers: Sequence[Sequence[Sequence[AnswerTurn]]], support: Support
     ) -> Experience:
         pieces = self._pieces(torch.tensor([len(rows) for rows in answers]))
         given = [
