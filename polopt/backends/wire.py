@@ -53,7 +53,7 @@ class _Raw(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int | None:
-        self._sock.settimeout(_left(self._deadline))
+        self._sock.settimeout(_remaining(self._deadline))
         found: int | None = self._raw.readinto(buffer)
         return found
 
@@ -72,15 +72,15 @@ class _Timely:
     """A connection with one deadline for all its operations."""
 
     def __init__(self, *args: Any, deadline: float, **settings: Any) -> None:
-        super().__init__(*args, **{**settings, "timeout": _left(deadline)})
+        super().__init__(*args, **{**settings, "timeout": _remaining(deadline)})
         self._deadline = deadline
         self.response_class = functools.partial(_Reply, deadline=deadline)
 
     def connect(self) -> None:
-        self.timeout = _left(self._deadline)
+        self.timeout = _remaining(self._deadline)
         super().connect()  # type: ignore[misc]
         self.sock: socket.socket
-        self.sock.settimeout(_left(self._deadline))
+        self.sock.settimeout(_remaining(self._deadline))
 
 
 class _Plain(_Timely, http.client.HTTPConnection): ...  # type: ignore[misc]
@@ -107,16 +107,16 @@ class _Https(urllib.request.HTTPSHandler):
         return self.do_open(functools.partial(_Secure, deadline=self._deadline), request)  # type: ignore[arg-type]
 
 
-def _left(deadline: float) -> float:
+def _remaining(deadline: float) -> float:
     """Returns the seconds until the deadline.
 
     Raises:
         TimeoutError: the deadline has passed.
     """
-    left = deadline - time.monotonic()
-    if left <= 0:
+    remaining = deadline - time.monotonic()
+    if remaining <= 0:
         raise TimeoutError("the reply did not end in time")
-    return left
+    return remaining
 
 
 def post(url: str, body: bytes, headers: Mapping[str, str], seconds: float) -> HTTPAnswer:
