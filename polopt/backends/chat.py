@@ -124,7 +124,8 @@ class Chat(Part):
         if allowed < len(unknown) and self.spent == "refuse":
             raise BudgetError(
                 f"backends.Chat: {used.calls} replies with {used.tokens} tokens are paid, {len(unknown)} more are "
-                f"requested, and the budget is calls={self.calls}, tokens={self.tokens}; raise it, or set spent to 'skip'"
+                f"requested, and the budget is calls={self.calls}, tokens={self.tokens}; raise it, or set spent to "
+                "'skip'"
             )
         return unknown[:allowed]
 
@@ -185,8 +186,8 @@ class Chat(Part):
         status = f"status {answer.status}" if answer.status else "no answer"
         retry_after = f" with Retry-After {answer.wait:.0f} s" if answer.wait else ""
         raise ChatError(
-            f"backends.Chat: {where} returned {status}{retry_after} after {attempt + 1} tries: {response or 'nothing'!s}; look at the "
-            "server, the model's name and the key"
+            f"backends.Chat: {where} returned {status}{retry_after} after {attempt + 1} tries: "
+            f"{response or 'nothing'!s}; look at the server, the model's name and the key"
         )
 
 

@@ -15,7 +15,7 @@ from polopt.experience import Experience
 from polopt.policies.language import LanguagePolicy
 from polopt.policies.rollout_record import Sampled
 from polopt.support import Support, SupportError
-from polopt.worlds.executors import Play
+from polopt.worlds.executors import EpisodeHandle
 from polopt.worlds.protocol import Task
 
 # The sampler's values at each token where temperatures follow the entropy.
@@ -37,7 +37,7 @@ class EpisodeRecord:
 
     task: Task
     group: int
-    episode: Play | None
+    episode: EpisodeHandle | None
     ids: list[int]
     decided: list[bool]
     logp: list[float]
@@ -63,7 +63,12 @@ class EpisodeRecord:
 
     @classmethod
     def begin(
-        cls, task: Task, group: int, episode: Play | None, opening: list[int], whispered: list[int] | None = None
+        cls,
+        task: Task,
+        group: int,
+        episode: EpisodeHandle | None,
+        opening: list[int],
+        whispered: list[int] | None = None,
     ) -> EpisodeRecord:
         n, blank = len(opening), [0.0] * len(opening)
         row = cls(task, group, episode, list(opening), [False] * n, blank, [*blank], [-1] * n, [None] * n, [*blank])

@@ -53,7 +53,7 @@ from polopt.worlds import build_tasks
 from polopt.worlds.contract import try_episode
 from polopt.worlds.executors import Maker
 from polopt.worlds.protocol import Tasks, are_verified
-from polopt.worlds.recipe import made_again
+from polopt.worlds.recipe import rebuild_tasks
 
 # Tasks whose texts a new tokenizer is made from.
 EXAMPLES = 2000
@@ -134,10 +134,10 @@ class LanguageDomain:
         for name, split in self.splits.items():
             world = self.recipe.tasks_of(name)
             for part in ("train", "heldout"):
-                found.append((getattr(split, part), functools.partial(made_again, world, self.recipe.seed, part)))
+                found.append((getattr(split, part), functools.partial(rebuild_tasks, world, self.recipe.seed, part)))
         for name, tasks in self.others.items():
             world = self.recipe.evaluation.others[name].tasks
-            found.append((tasks, functools.partial(made_again, world, self.recipe.seed, "heldout")))
+            found.append((tasks, functools.partial(rebuild_tasks, world, self.recipe.seed, "heldout")))
         return found
 
     def preflight(self) -> None:

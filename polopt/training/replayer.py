@@ -11,7 +11,7 @@ from polopt.policies.language import LanguagePolicy
 from polopt.sampling.source_protocols import Said
 from polopt.training.episode_record import EpisodeRecord, RecordedEpisode
 from polopt.training.preflight_models import ContextError, check_room
-from polopt.worlds.executors import EpisodeExecutor, Play, ScoringProcessExecutor
+from polopt.worlds.executors import EpisodeExecutor, EpisodeHandle, ScoringProcessExecutor
 from polopt.worlds.protocol import Task, Tasks
 
 
@@ -42,7 +42,7 @@ class EpisodeReplayer:
         """Returns the ids of a demonstrated first answer but the last, which the policy always decides."""
         return self.dialogue.answer(action)[:-1]
 
-    def _demonstrated(self, tasks: Sequence[Task], plays: Sequence[Play]) -> list[str]:
+    def _demonstrated(self, tasks: Sequence[Task], plays: Sequence[EpisodeHandle]) -> list[str]:
         lost = self.executor.lost
         actions = self.executor.demonstrate(plays)
         for task, action in zip(tasks, actions, strict=True):

@@ -24,7 +24,7 @@ from polopt.training.preferences import PreferenceScore, evaluate_pairs
 from polopt.training.preflight_models import fitted
 from polopt.training.run import Run, Which
 from polopt.worlds.protocol import are_verified
-from polopt.worlds.recipe import made_again
+from polopt.worlds.recipe import rebuild_tasks
 from polopt.yaml_data import read_yaml_file
 
 
@@ -103,10 +103,10 @@ def _evaluate(
 ) -> HeldOutScore | PreferenceScore:
     policy.chat_template_kwargs = recipe.policy.chat_template_kwargs
     world = recipe.tasks_of(recipe.main_stage), recipe.seed, "heldout"
-    heldout = made_again(*world)
+    heldout = rebuild_tasks(*world)
     limit = recipe.limit_of(recipe.main_stage)
     heldout = fitted(heldout, policy, limit, recipe.max_prompt_length, "held-out tasks")
-    executor = recipe.episodes.build([(heldout, functools.partial(made_again, *world))])
+    executor = recipe.episodes.build([(heldout, functools.partial(rebuild_tasks, *world))])
     count = len(heldout) if problems is None else min(problems, len(heldout))
     player = EpisodePlayer(policy.to(recipe.device), heldout, limit, executor=executor)
     chosen = [heldout[i] for i in range(count)]

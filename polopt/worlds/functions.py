@@ -76,7 +76,7 @@ class Convention(abc.ABC):
         """Extracts the reward from the function's return value."""
         return returned
 
-    def _taken(self, values: Mapping[str, Any]) -> dict[str, Any]:
+    def _accepted(self, values: Mapping[str, Any]) -> dict[str, Any]:
         return {name: value for name, value in values.items() if self.everything or name in self.accepts}
 
 
@@ -101,7 +101,7 @@ class Columns(Convention):
         columns: dict[str, list[Any]] = {name: [row.get(name) for row in rows] for name in names}
         columns["prompts"] = [row.get("prompt") for row in rows]
         columns["completions"] = [_as_prompted(text, row) for text, row in zip(completions, rows, strict=True)]
-        return (), self._taken(columns)
+        return (), self._accepted(columns)
 
     def absent(self, row: Row) -> frozenset[str]:
         return self.requires - row.keys() - {"prompts", "completions"}
@@ -117,7 +117,7 @@ class Scored(Convention):
     names: ClassVar[tuple[str, ...]] = ("data_source", "solution_str", "ground_truth", "extra_info")
 
     def arguments(self, completions: Sequence[str], rows: Sequence[Row]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        return (), self._taken(self._values(completions[0], rows[0]))
+        return (), self._accepted(self._values(completions[0], rows[0]))
 
     def value(self, returned: Any) -> Any:
         return returned.get("score", returned) if isinstance(returned, Mapping) else returned
@@ -137,7 +137,7 @@ class ScoredBatch(Scored):
 
     def arguments(self, completions: Sequence[str], rows: Sequence[Row]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         found = [self._values(text, row) for text, row in zip(completions, rows, strict=True)]
-        return (), self._taken({f"{name}s": [values[name] for values in found] for name in self.names})
+        return (), self._accepted({f"{name}s": [values[name] for values in found] for name in self.names})
 
 
 def convention(function: Callable[..., Any], name: str) -> Convention:
@@ -206,9 +206,11 @@ def call(
             late.add(i)
     rewards: list[float | None] = []
     for i, (group, value) in enumerate(zip(groups, returned, strict=False)):
-        mine = [rows[j] for j in group]
-        values = _each(name, value, mine) if how.batched and i not in late else [value] * len(mine)
-        rewards += [None if i in late else number(how.value(v), name, row) for v, row in zip(values, mine, strict=True)]
+        group_rows = [rows[j] for j in group]
+        values = _each(name, value, group_rows) if how.batched and i not in late else [value] * len(group_rows)
+        rewards += [
+            None if i in late else number(how.value(v), name, row) for v, row in zip(values, group_rows, strict=True)
+        ]
     return rewards
 
 

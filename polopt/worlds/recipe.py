@@ -25,7 +25,7 @@ from polopt.worlds.noisy import NoisyTasks
 from polopt.worlds.protocol import Tasks, TaskSplit
 from polopt.worlds.reasoning_gym import ReasoningGym
 from polopt.worlds.rulebook import Rulebook
-from polopt.worlds.second_chance import ASK, SecondChanceTasks
+from polopt.worlds.second_chance import SECOND_PROMPT, SecondChanceTasks
 from polopt.worlds.texts import read_texts
 from polopt.worlds.unit_tests import UnitTests
 from polopt.worlds.world import Count, World
@@ -182,7 +182,7 @@ class SecondChanceWorld(Around):
     """The world `of` with a second attempt at every answer, see `SecondChanceTasks`."""
 
     kind: Literal["second-chance"] = "second-chance"
-    ask: str = ASK
+    ask: str = SECOND_PROMPT
 
     def build(self, seed: int) -> TaskSplit:
         split = parse_world(self.of).split(seed)
@@ -327,7 +327,7 @@ def build_tasks(spec: Mapping[str, Any], *, seed: int) -> TaskSplit:
     return split if world.texts is None else dataclasses.replace(split, texts=read_texts(world.texts))
 
 
-def made_again(spec: Mapping[str, Any], seed: int, part: str) -> Tasks:
+def rebuild_tasks(spec: Mapping[str, Any], seed: int, part: str) -> Tasks:
     """Rebuilds the tasks `train` or `heldout` of `build_tasks`, in another process."""
     tasks: Tasks = getattr(build_tasks(spec, seed=seed), part)
     return tasks

@@ -22,7 +22,7 @@ from polopt.backends import (
     same_policy_pairs,
     save_scorer,
 )
-from polopt.backends.scorer import SEPARATOR, PAD, ScorerShape
+from polopt.backends.scorer import PAD, SEPARATOR, ScorerShape
 from polopt.fields import ExperienceError
 from polopt.rewards import JudgedReward, LearnedJudge, OutcomeReward, SumOfRewards
 from polopt.worlds import Task

@@ -69,12 +69,12 @@ class Numeric(Named):
 
     def verify(self, completion: str, row: Row) -> float:
         found = read_number(completion) if self.take == "whole" else last_number(completion)
-        wanted = read_number(row["answer"])
-        if found is None or wanted is None:
+        expected = read_number(row["answer"])
+        if found is None or expected is None:
             return 0.0
         # Through repr, so that a tolerance of 0.1 means a tenth and not the float nearest to it.
-        slack = max(Fraction(repr(self.tolerance)), Fraction(repr(self.relative)) * abs(wanted))
-        return float(abs(found - wanted) <= slack)
+        slack = max(Fraction(repr(self.tolerance)), Fraction(repr(self.relative)) * abs(expected))
+        return float(abs(found - expected) <= slack)
 
     def check(self, row: Row) -> str | None:
         if read_number(row["answer"]) is None:

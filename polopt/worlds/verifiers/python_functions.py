@@ -68,13 +68,13 @@ class FunctionInProcess:
     def __init__(self, name: str) -> None:
         file, _, attribute = name.rpartition(":")
         self.name = name
-        self._found = f"{Path(file).resolve()}:{attribute}" if file.endswith(".py") else name
+        self._location = f"{Path(file).resolve()}:{attribute}" if file.endswith(".py") else name
 
     def verify(self, completion: str, row: Row) -> float:
         return value_in_worker(self, completion, row)
 
     def request(self, completion: str, row: Row) -> Request:
-        return Request({"scorer": "function", "name": self._found}, row, completion)
+        return Request({"scorer": "function", "name": self._location}, row, completion)
 
     def read(self, verdict: Verdict, row: Row) -> float:
         if verdict.lost is not None:
