@@ -105,12 +105,12 @@ class BroadcastBatches:
         self.supply, self.team, self.device = supply, team, device
 
     def batch(self, step: int) -> RolloutBatch:
-        def ask(supply: BatchIterator) -> RolloutBatch:
-            found = supply.batch(step)
-            return found._replace(experience=found.experience.to("cpu"))
+        def sample(supply: BatchIterator) -> RolloutBatch:
+            batch = supply.batch(step)
+            return batch._replace(experience=batch.experience.to("cpu"))
 
-        found = self._hear(ask)
-        return found._replace(experience=found.experience.to(self.device))
+        batch = self._from_main(sample)
+        return batch._replace(experience=batch.experience.to(self.device))
 
     def learned(self, step: int) -> None:
         if self.supply is not None:
@@ -120,11 +120,11 @@ class BroadcastBatches:
         return {} if self.supply is None else self.supply.state()
 
     def record(self, batch: RolloutBatch, step: int) -> dict[str, float]:
-        return self._hear(lambda supply: supply.record(batch, step))
+        return self._from_main(lambda supply: supply.record(batch, step))
 
-    def _hear(self, ask: Callable[[BatchIterator], T]) -> T:
+    def _from_main(self, call: Callable[[BatchIterator], T]) -> T:
         def work() -> T:
             assert self.supply is not None  # in the main process
-            return ask(self.supply)
+            return call(self.supply)
 
         return self.team.broadcast_from_main(work)

@@ -61,7 +61,7 @@ class ChatSession:
         room = self.limit if context is None else min(self.limit, context - len(ids))
         if room < 1:
             raise ContextError(
-                f"{len(ids)} tokens have been said, and the model's context is {context}: begin a new conversation"
+                f"{len(ids)} tokens are in the conversation, and the model's context is {context}: begin a new conversation"
             )
         (answer,) = self.engine.sample(
             [ids],
@@ -71,10 +71,10 @@ class ChatSession:
             stop=self.policy.stop,
             generator=self.generator,
         )
-        said = self.dialogue.text(answer.tokens)
+        text = self.dialogue.text(answer.tokens)
         if self.remembers:
-            self.history += [{"role": "user", "content": question}, {"role": "assistant", "content": said}]
-        return said
+            self.history += [{"role": "user", "content": question}, {"role": "assistant", "content": text}]
+        return text
 
 
 def conversations(

@@ -41,7 +41,7 @@ class Checkpoints:
 
     def __init__(self, run: Path) -> None:
         self.run, self.place = run, run / "checkpoints"
-        self._known: dict[tuple[str, int, int], str] = {}
+        self._digests: dict[tuple[str, int, int], str] = {}
 
     def folders(self) -> list[Path]:
         """Returns every folder that is named as a checkpoint, whole or not, in the order of its step."""
@@ -145,13 +145,13 @@ class Checkpoints:
 
     def set_aside(self, folder: Path) -> Path:
         """Renames a folder that is no valid checkpoint, so that it can be inspected and is not read again."""
-        aside = folder.with_name(f"damaged-{folder.name}")
+        renamed = folder.with_name(f"damaged-{folder.name}")
         number = 1
-        while aside.exists():
+        while renamed.exists():
             number += 1
-            aside = folder.with_name(f"damaged-{folder.name}-{number}")
-        folder.rename(aside)
-        return aside
+            renamed = folder.with_name(f"damaged-{folder.name}-{number}")
+        folder.rename(renamed)
+        return renamed
 
     def clean(self) -> None:
         """Removes the drafts, and the half-removed folders, that a killed process has left."""
@@ -164,9 +164,9 @@ class Checkpoints:
         versions."""
         found = file.stat()
         key = (file.name, found.st_size, found.st_mtime_ns)
-        if key not in self._known:
-            self._known[key] = files.digest(file)
-        return self._known[key]
+        if key not in self._digests:
+            self._digests[key] = files.digest(file)
+        return self._digests[key]
 
 
 def _digest_of(state: Mapping[str, Any]) -> str:

@@ -76,7 +76,7 @@ def merge(adapter: Path | str, base: Path | str | None, to: Path) -> None:
     check_scale(config, str(adapter))
     base = base or config.base_model_name_or_path
     if not base:
-        raise ConfigError(f"{adapter} does not name its base; say --base FOLDER_OR_HUB_NAME")
+        raise ConfigError(f"{adapter} does not name its base; give --base FOLDER_OR_HUB_NAME")
     policy = _load(base)
     dtype = policy.model.dtype
     try:

@@ -27,7 +27,7 @@ from polopt.policies.sharded import ShardedPolicy
 from polopt.training.batches import BatchIterator, BroadcastBatches, SynchronousBatches
 from polopt.training.cluster.connect import worker_pool_of
 from polopt.training.cluster.pool_source import ClusterSource
-from polopt.training.cluster.prefetch import Ahead
+from polopt.training.cluster.prefetch import PrefetchedBatches
 from polopt.training.cluster.worker_pool import WorkerPool
 from polopt.training.domain import check_algorithm
 from polopt.training.episode_player import EpisodePlayer
@@ -174,8 +174,8 @@ class LanguageDomain:
             examples = [split.train[i] for i in range(min(EXAMPLES, len(split.train)))]
             texts += [(task.kind, task.prompt, task.solution or "") for task in examples]
             texts += [(task.kind, task.prompt, task.rejected) for task in examples if task.rejected is not None]
-            said = {(message["role"], message["content"]): None for task in examples for message in task.history}
-            texts += [(role, content, "") for role, content in said]
+            messages = {(message["role"], message["content"]): None for task in examples for message in task.history}
+            texts += [(role, content, "") for role, content in messages]
             texts += [("text", text, "") for text in split.texts[:EXAMPLES]]
         policy = new_policy(spec.config, texts, seed=self.recipe.seed, dtype=spec.dtype, **ways)
         check_policy(policy, f"policy.config.model_type = {spec.config['model_type']!r}")
@@ -254,8 +254,8 @@ class LanguageDomain:
         tensors: Mapping[str, Tensor],
     ) -> Iterator[BatchIterator]:
         if isinstance(source, ClusterSource):
-            ahead = Ahead(source, algorithm.sampling, self.policy, base)
-            with ahead.running(first, steps, tensors) as batches:
+            prefetched = PrefetchedBatches(source, algorithm.sampling, self.policy, base)
+            with prefetched.running(first, steps, tensors) as batches:
                 yield BroadcastBatches(batches, self.team, self.recipe.device) if self.team.size > 1 else batches
         elif self.recipe.cluster is not None:
             yield BroadcastBatches(None, self.team, self.recipe.device)
@@ -328,10 +328,10 @@ def with_prompt_logp(experience: Experience, learner: Learner) -> Experience:
 
 def _check_problems(recipe: LanguageRecipe, heldout: int) -> None:
     """Warns if the recipe sets more held-out problems than there are; the default number gives no warning."""
-    asked = recipe.evaluation.problems
-    if asked > heldout and asked != type(recipe.evaluation)().problems:
+    requested = recipe.evaluation.problems
+    if requested > heldout and requested != type(recipe.evaluation)().problems:
         warnings.warn(
-            f"evaluation.problems = {asked}, and the tasks have {heldout} held-out problems: these are taken",
+            f"evaluation.problems = {requested}, and the tasks have {heldout} held-out problems: these are taken",
             PoloptWarning,
             stacklevel=2,
         )

@@ -121,14 +121,14 @@ class Learner:
         pieces: Iterable[Experience]
         if surveys and rows >= len(batch) and self.team.size == 1:
             # With all rows in one pass, its own evaluation is that of the full batch.
-            pieces, mine, passes = [batch], torch.ones_like(active), 1
+            pieces, local, passes = [batch], torch.ones_like(active), 1
         else:
             if surveys:
                 batch = batch.replace(
                     full_batch_evaluation=self.team.evaluate_sharded(self.policy, batch, rows, surveys - {"logp"})
                 )
-            mine, passes = self.team.assign_rows(self.policy, batch, rows, active, objective.binding)
-            pieces = batch.split(rows, mine, objective.binding)
+            local, passes = self.team.assign_rows(self.policy, batch, rows, active, objective.binding)
+            pieces = batch.split(rows, local, objective.binding)
         metrics: list[dict[str, Tensor]] = [{"loss": torch.zeros(())}]
         logps: list[Tensor] = []
         for micro in pieces:
@@ -149,13 +149,13 @@ class Learner:
                 "or look at the last checkpoint's metrics for where it diverged"
             )
         self.optimiser.step()
-        own = (mine.nonzero().flatten().cpu(), torch.cat(logps).cpu()) if logps else None
-        told = self.team.gather((add_metrics(metrics), own))
-        places, said = zip(*(found for _, found in told if found is not None), strict=True)
+        own = (local.nonzero().flatten().cpu(), torch.cat(logps).cpu()) if logps else None
+        gathered = self.team.gather((add_metrics(metrics), own))
+        places, local_logps = zip(*(found for _, found in gathered if found is not None), strict=True)
         order = torch.cat(places).argsort()
         known = order[active.cpu()[torch.cat(places)[order]]]
-        record = add_metrics(numbers for numbers, _ in told)
-        logp = torch.cat(said)[known].to(batch.device)
+        record = add_metrics(numbers for numbers, _ in gathered)
+        logp = torch.cat(local_logps)[known].to(batch.device)
         return {**record, "grad_norm": norm, **_against_sampler(batch[active], logp, first)}
 
     def evaluate(self, experience: Experience, needs: Iterable[str] = (), policy: Policy | None = None) -> Evaluation:
@@ -171,12 +171,13 @@ class Learner:
         log-probabilities of that policy."""
         found: dict[str, Any] = {}
         extras = {name: f"extras.{name.removeprefix(OLD)}" for name in needs if name.startswith(OLD)}
-        asked = {*extras.values()} | ({"value"} & needs)
-        if asked or "old_logp" in needs:
-            now = self.evaluate(experience, asked)
+        outputs = {*extras.values()} | ({"value"} & needs)
+        if outputs or "old_logp" in needs:
+            now = self.evaluate(experience, outputs)
             found["old_logp"] = now.logp
             found["extras"] = {
-                old.removeprefix("extras."): now.extras[said.removeprefix("extras.")] for old, said in extras.items()
+                old.removeprefix("extras."): now.extras[output.removeprefix("extras.")]
+                for old, output in extras.items()
             }
             if "value" in needs:
                 found |= {"value": now.value, "final_value": now.final_value}
@@ -242,9 +243,9 @@ def learning_rate(spec: OptimiserSpec, step: int, steps: int) -> float:
     if step < spec.warmup:
         return spec.lr * (step + 1) / spec.warmup
     done = (step - spec.warmup) / max(1, steps - spec.warmup)
-    left = {"constant": 1.0, "linear": 1 - done, "cosine": (1 + math.cos(math.pi * done)) / 2}[spec.decay]
+    fraction = {"constant": 1.0, "linear": 1 - done, "cosine": (1 + math.cos(math.pi * done)) / 2}[spec.decay]
     floor = 1.0 if spec.decay == "constant" else spec.final
-    return spec.lr * (floor + (1 - floor) * left)
+    return spec.lr * (floor + (1 - floor) * fraction)
 
 
 def _width(batch: Experience) -> Tensor:

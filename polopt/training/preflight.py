@@ -73,9 +73,9 @@ def is_chat(task: Task) -> bool:
 def check_reference_rewards(stage: str, player: EpisodePlayer) -> None:
     """Scores the reference answers of a few tasks, spread evenly; warns if none gets a positive reward."""
     tasks = [task for task in spread(player.tasks, SCORED) if task.solution is not None]
-    plays = player.executor.open(player.tasks, tasks)
-    player.executor.reset(plays)
-    steps = player.executor.step(plays, [task.solution or "" for task in tasks])
+    handles = player.executor.open(player.tasks, tasks)
+    player.executor.reset(handles)
+    steps = player.executor.step(handles, [task.solution or "" for task in tasks])
     scored = [(task, step.reward) for task, step in zip(tasks, steps, strict=True) if not step.info.get("lost")]
     if not scored or any(reward > 0 for _, reward in scored):
         return

@@ -210,10 +210,10 @@ class Run:
             )
         place = f"step {found.step}" if found else "the beginning"
         if damaged:
-            aside = [f"step {int(p.name)} ({r}) to {self._checkpoints.set_aside(p).name}" for p, r in damaged.items()]
+            renamed = [f"step {int(p.name)} ({r}) to {self._checkpoints.set_aside(p).name}" for p, r in damaged.items()]
             warnings.warn(
                 f"{self.folder}: the run goes on from {place}, since later checkpoints are damaged; set aside: "
-                f"{', '.join(aside)}",
+                f"{', '.join(renamed)}",
                 PoloptWarning,
                 stacklevel=2,
             )

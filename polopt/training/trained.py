@@ -88,7 +88,7 @@ def evaluate_folder(
     check_kind(folder)
     policy = load_policy(folder) if checkpoint is None else policy_at(folder, checkpoint)
     if tasks is None and not (folder / "recipe.yaml").is_file():
-        raise ConfigError(f"{folder} is a model without a recipe: say which recipe's tasks to judge it on")
+        raise ConfigError(f"{folder} is a model without a recipe: name the recipe whose tasks it is evaluated on")
     samples = max((1, *k)) if samples is None else samples
     if k and max(k) > samples:
         raise ConfigError(f"pass@{max(k)} needs samples >= {max(k)}, found {samples}")

@@ -32,7 +32,7 @@ class _Sampled:
     place: dict[str, int]
 
 
-class Ahead:
+class PrefetchedBatches:
     """A batch iterator that samples up to `ahead` batches before the learner reaches them. Batch t is sampled with the
     weights of version max(base, base + t - ahead): the number of batches that the run had learned from by then, `base`
     of them before the stage.
@@ -54,7 +54,7 @@ class Ahead:
         self._counts = dataclasses.replace(self.crew.counts)
 
     @contextmanager
-    def running(self, first: int, steps: int, tensors: Mapping[str, Tensor]) -> Iterator[Ahead]:
+    def running(self, first: int, steps: int, tensors: Mapping[str, Tensor]) -> Iterator[PrefetchedBatches]:
         """Runs the thread during the block, in which batches `first` to steps - 1 are available. tensors: a
         checkpoint's, where `first` is not 0."""
         self._learned = first
@@ -83,14 +83,14 @@ class Ahead:
         if not self.ahead:
             self.source.begin(step, self.base + step)
             return collect(self.source, self.sampling)
-        asked = time.perf_counter()
+        requested_at = time.perf_counter()
         found = self._queue.get()
         if isinstance(found, BaseException):
             raise found
         self.source.load(found.place)
         self.source.generator.set_state(found.generator)
         self.sampling.load_state_dict(found.sampling)
-        return found.batch._replace(begun=asked)
+        return found.batch._replace(begun=requested_at)
 
     def learned(self, step: int) -> None:
         """Publishes the weights of the next version: called after the policy has learned from the batch of this step,

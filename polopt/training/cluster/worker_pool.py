@@ -83,7 +83,7 @@ class WorkerPool:
         self._members: list[_Member] = []
         self._failed = 0
         self._alone: float | None = None
-        self._told = False
+        self._warned = False
         self._actor: Any = ray.remote(RolloutWorker).options(
             num_cpus=self.spec.cpus, num_gpus=self.spec.gpus, max_restarts=0, max_task_retries=0
         )
@@ -125,7 +125,7 @@ class WorkerPool:
                 for member in self._idle():
                     if waiting:
                         self._give(member, waiting.popleft(), orders)
-                for number, answer in self._heard():
+                for number, answer in self._finished():
                     if isinstance(answer, WorkerResult):
                         answers[number] = _checked(answer, orders[number])
                         continue
@@ -160,11 +160,11 @@ class WorkerPool:
             call = actor.prepare.remote(self._domain, self._recipe, os.getcwd(), sys.path, self._threads)
             self._members.append(_Member(actor, call, _now()))
         if self.workers:
-            self._alone, self._told = None, False
+            self._alone, self._warned = None, False
             return
         self._alone = _now() if self._alone is None else self._alone
-        if not self._told and _now() - self._alone > QUIET:
-            self._told = True
+        if not self._warned and _now() - self._alone > QUIET:
+            self._warned = True
             log.warning("there is no rollout worker; waiting up to %.0f s for one", self.spec.patience)
         if _now() - self._alone > self.spec.patience:
             raise ClusterError(
@@ -180,15 +180,15 @@ class WorkerPool:
         weights = [self._weights[orders[number].version]]
         member.call, member.order, member.since = member.actor.work.remote(orders[number], weights), number, _now()
 
-    def _heard(self) -> Iterable[tuple[int, Any]]:
+    def _finished(self) -> Iterable[tuple[int, Any]]:
         """Returns the results that have come since: the task's position, and its result or the reason of its loss."""
         busy = {member.call: member for member in self._members if member.call is not None}
         done, _ = self.ray.wait(list(busy), num_returns=1, timeout=PAUSE)
         found = []
         for member in [busy[call] for call in done]:
-            order, found_out = member.order, self._outcome(member)
+            order, outcome = member.order, self._outcome(member)
             if order is not None and order >= 0:
-                found.append((order, found_out))
+                found.append((order, outcome))
         for member in self._late():
             order = member.order
             self._lose(member, f"it took more than {self.spec.seconds:g} s")
