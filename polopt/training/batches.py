@@ -98,33 +98,33 @@ class SynchronousBatches:
 
 
 class BroadcastBatches:
-    """A batch iterator that broadcasts the main process's batches to every process. supply: the main process's
+    """A batch iterator that broadcasts the main process's batches to every process. main_batches: the main process's
     iterator, None in the others. device: of this process's learner."""
 
-    def __init__(self, supply: BatchIterator | None, team: ProcessGroup, device: str) -> None:
-        self.supply, self.team, self.device = supply, team, device
+    def __init__(self, main_batches: BatchIterator | None, team: ProcessGroup, device: str) -> None:
+        self.main_batches, self.team, self.device = main_batches, team, device
 
     def batch(self, step: int) -> RolloutBatch:
-        def sample(supply: BatchIterator) -> RolloutBatch:
-            batch = supply.batch(step)
+        def sample(main_batches: BatchIterator) -> RolloutBatch:
+            batch = main_batches.batch(step)
             return batch._replace(experience=batch.experience.to("cpu"))
 
         batch = self._from_main(sample)
         return batch._replace(experience=batch.experience.to(self.device))
 
     def learned(self, step: int) -> None:
-        if self.supply is not None:
-            self.supply.learned(step)
+        if self.main_batches is not None:
+            self.main_batches.learned(step)
 
     def state(self) -> dict[str, Tensor]:
-        return {} if self.supply is None else self.supply.state()
+        return {} if self.main_batches is None else self.main_batches.state()
 
     def record(self, batch: RolloutBatch, step: int) -> dict[str, float]:
-        return self._from_main(lambda supply: supply.record(batch, step))
+        return self._from_main(lambda main_batches: main_batches.record(batch, step))
 
     def _from_main(self, call: Callable[[BatchIterator], T]) -> T:
         def work() -> T:
-            assert self.supply is not None  # in the main process
-            return call(self.supply)
+            assert self.main_batches is not None  # in the main process
+            return call(self.main_batches)
 
         return self.team.broadcast_from_main(work)

@@ -19,13 +19,13 @@ from polopt.training.language import LanguageDomain
 from polopt.training.language_recipe import LanguageRecipe
 from polopt.training.origin import entered
 from polopt.training.reference_policy import load_parameters
-from polopt.training.run import Run, Which
+from polopt.training.run import CheckpointChoice, Run
 
 # The texts that two policies are compared on by default.
 TEXTS = ("What is 7 + 5? The answer is 12.", "Once upon a time there was", "def add(a, b):\n    return a + b\n")
 
 
-def policy_at(folder: Path | str, checkpoint: Which = "last") -> LanguagePolicy:
+def policy_at(folder: Path | str, checkpoint: CheckpointChoice = "last") -> LanguagePolicy:
     """Returns the policy of a run's checkpoint, finished or not: that of a step, the last, or the best (see
     `Run.best`).
 
@@ -44,7 +44,9 @@ def policy_at(folder: Path | str, checkpoint: Which = "last") -> LanguagePolicy:
     return domain.policy
 
 
-def write_checkpoint(folder: Path | str, to: Path, checkpoint: Which = "last", *, adapter: bool = False) -> None:
+def write_checkpoint(
+    folder: Path | str, to: Path, checkpoint: CheckpointChoice = "last", *, adapter: bool = False
+) -> None:
     """Writes a checkpoint's policy in the Hugging Face format, an adapter merged; with `adapter`, that in PEFT's.
 
     Raises:

@@ -66,23 +66,23 @@ def open_domain(recipe: LanguageRecipe, team: ProcessGroup, address: str | None)
     Raises:
         ConfigError: the recipe cannot be prepared, there is no such cluster, or not enough memory.
     """
-    with worker_pool_of(recipe, address, team, LanguageDomain) as crew:
+    with worker_pool_of(recipe, address, team, LanguageDomain) as worker_pool:
         if team.size == 1:
             check_memory(recipe)
-        yield LanguageDomain(recipe, team, crew)
+        yield LanguageDomain(recipe, team, worker_pool)
 
 
 class LanguageDomain:
     """The domain of a language recipe: policy, tasks, engine and sources of its stages; see `Domain`.
 
     team: the processes that learn together, this one alone if None. `policy` samples, `learned` learns: the same one,
-    unless its weights lie in pieces. crew: the workers that draw rollouts, None where they are drawn here.
+    unless its weights lie in pieces. worker_pool: the workers that draw rollouts, None where they are drawn here.
     """
 
     def __init__(
-        self, recipe: LanguageRecipe, team: ProcessGroup | None = None, crew: WorkerPool | None = None
+        self, recipe: LanguageRecipe, team: ProcessGroup | None = None, worker_pool: WorkerPool | None = None
     ) -> None:
-        self.recipe, self.crew, self.capabilities = recipe, crew, LANGUAGE
+        self.recipe, self.worker_pool, self.capabilities = recipe, worker_pool, LANGUAGE
         self.team = ProcessGroup() if team is None else team
         recipe.require_installed()
         if recipe.threads is not None:
@@ -236,8 +236,8 @@ class LanguageDomain:
         rows = self.recipe.stages[stage].rows if rows is None else rows
         settings: dict[str, Any] = {"rows": rows, "seed": self.recipe.seed_in_round(round, "tasks", stage)}
         settings |= {"generator": self.sampling, "texts": self.splits[stage].texts}
-        if self.crew is not None:
-            return ClusterSource(player, self.crew, stage, **settings)
+        if self.worker_pool is not None:
+            return ClusterSource(player, self.worker_pool, stage, **settings)
         if self.team.size == 1 or self.recipe.cluster is not None:
             return LanguageSource(player, **settings)
         return GroupSource(player, self.team, **settings)

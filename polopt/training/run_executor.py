@@ -17,7 +17,7 @@ from polopt.training.recipe import Recipe
 from polopt.training.run import Run, RunError
 
 # Seconds between polls of the slots.
-PAUSE = 0.25
+POLL_S = 0.25
 # Seconds within which a run's former process must have ended: it checks its ownership after every step.
 HANDOVER = 600.0
 
@@ -99,7 +99,7 @@ def train_all(
             for trial, slot in zip(waiting, free, strict=False):
                 slot.take(trial)
             watch(trials)
-            time.sleep(PAUSE)
+            time.sleep(POLL_S)
     finally:
         for slot in slots:
             slot.close()

@@ -22,7 +22,7 @@ from polopt.training.language_recipe import LanguageRecipe
 from polopt.training.origin import entered
 from polopt.training.preferences import PreferenceScore, evaluate_pairs
 from polopt.training.preflight_models import fitted
-from polopt.training.run import Run, Which
+from polopt.training.run import CheckpointChoice, Run
 from polopt.worlds.protocol import are_verified
 from polopt.worlds.recipe import rebuild_tasks
 from polopt.yaml_data import read_yaml_file
@@ -70,7 +70,7 @@ def evaluate_folder(
     k: Sequence[int] = (),
     support: Support | None = None,
     seed: int = 0,
-    checkpoint: Which | None = None,
+    checkpoint: CheckpointChoice | None = None,
 ) -> HeldOutScore | PreferenceScore:
     """Measures the held-out accuracy, or the preference accuracy, of the policy in a folder.
 

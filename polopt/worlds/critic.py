@@ -102,7 +102,7 @@ class Critic:
         """Returns training and held-out tasks without a solution in common."""
         heldout_tasks = cls(size=heldout, seed=-1 - seed, **settings)
         prompts = {heldout_tasks[i].prompt for i in range(heldout)}
-        return TaskSplit(_Without(cls(size=train, seed=seed, **settings), prompts), heldout_tasks)
+        return TaskSplit(_ReplacedTasks(cls(size=train, seed=seed, **settings), prompts), heldout_tasks)
 
     turns: ClassVar[int] = 1
 
@@ -167,7 +167,7 @@ def worked(start: int, moves: Sequence[tuple[str, int]], base: int = 10, wrong: 
     return values
 
 
-class _Without:
+class _ReplacedTasks:
     """Tasks of a `Critic` in which another version replaces each task whose prompt is in `prompts`."""
 
     def __init__(self, tasks: Critic, prompts: set[str]) -> None:

@@ -80,14 +80,14 @@ class Convention(abc.ABC):
         return {name: value for name, value in values.items() if self.everything or name in self.accepts}
 
 
-class PerRow(Convention):
+class RowConvention(Convention):
     """The convention `f(completion, row)`."""
 
     def arguments(self, completions: Sequence[str], rows: Sequence[Row]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         return (completions[0], dict(rows[0])), {}
 
 
-class Columns(Convention):
+class TRLConvention(Convention):
     """TRL's convention `f(prompts, completions, **columns)`: keyword arguments, each a list with one value per
     completion.
 
@@ -107,7 +107,7 @@ class Columns(Convention):
         return self.requires - row.keys() - {"prompts", "completions"}
 
 
-class Scored(Convention):
+class VerlConvention(Convention):
     """verl's convention `f(data_source, solution_str, ground_truth, extra_info)`, all keyword arguments.
 
     The function returns a number, or a dict with `score`. The ground truth is the row's field of that name, else that
@@ -130,7 +130,7 @@ class Scored(Convention):
         return dict(zip(self.names, values, strict=True))
 
 
-class ScoredBatch(Scored):
+class VerlBatchConvention(VerlConvention):
     """verl's batched convention `f(data_sources, solution_strs, ground_truths, extra_infos)`."""
 
     batched = True
@@ -149,7 +149,7 @@ def convention(function: Callable[..., Any], name: str) -> Convention:
     try:
         signature = inspect.signature(function)
     except ValueError:  # some functions written in C
-        return PerRow(frozenset(), frozenset(), False)
+        return RowConvention(frozenset(), frozenset(), False)
     by_name = {n: p for n, p in signature.parameters.items() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
     requires = frozenset(n for n, p in by_name.items() if p.default is p.empty)
     settings = (frozenset(by_name), requires, any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values()))
@@ -159,8 +159,11 @@ def convention(function: Callable[..., Any], name: str) -> Convention:
             "given prompts, completions and the columns of the data"
         )
     if "completions" in by_name:
-        return Columns(*settings)
-    for kind, mark, known in ((Scored, "", Scored.names), (ScoredBatch, "s", [f"{n}s" for n in Scored.names])):
+        return TRLConvention(*settings)
+    for kind, mark, known in (
+        (VerlConvention, "", VerlConvention.names),
+        (VerlBatchConvention, "s", [f"{n}s" for n in VerlConvention.names]),
+    ):
         if f"solution_str{mark}" in by_name:
             if requires - set(known):
                 missing = ", ".join(sorted(requires - set(known)))
@@ -170,7 +173,7 @@ def convention(function: Callable[..., Any], name: str) -> Convention:
         signature.bind("completion", {})
     except TypeError as error:
         raise ConfigError(f"{name} is called as function(completion, row), but {error}; write it as {KINDS}") from None
-    return PerRow(*settings)
+    return RowConvention(*settings)
 
 
 def call(

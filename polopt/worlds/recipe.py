@@ -147,7 +147,7 @@ class RulebookWorld(World):
             raise ConfigError(str(error)) from None
 
 
-class Around(World):
+class WrapperWorld(World):
     """A world that wraps another world, `of`."""
 
     of: dict[str, Any]
@@ -161,7 +161,7 @@ class Around(World):
         return parse_world(self.of).computing()
 
 
-class NoisyWorld(Around):
+class NoisyWorld(WrapperWorld):
     """The world `of` with planted verifier errors in training, see `NoisyTasks`; the held-out tasks are scored without
     errors."""
 
@@ -178,7 +178,7 @@ class NoisyWorld(Around):
         return dataclasses.replace(split, train=train)
 
 
-class SecondChanceWorld(Around):
+class SecondChanceWorld(WrapperWorld):
     """The world `of` with a second attempt at every answer, see `SecondChanceTasks`."""
 
     kind: Literal["second-chance"] = "second-chance"
@@ -193,7 +193,7 @@ class SecondChanceWorld(Around):
         return dataclasses.replace(split, train=both[0], heldout=both[1])
 
 
-class GuardedWorld(Around):
+class GuardedWorld(WrapperWorld):
     """The tool world `of` with calls that run only if privilege rules allow them, see `GuardedTasks`.
 
     rules: a YAML file of rules, or the rules.

@@ -35,7 +35,7 @@ class ClusterSource(LanguageSource):
     def __init__(
         self,
         player: EpisodePlayer,
-        crew: WorkerPool,
+        worker_pool: WorkerPool,
         stage: str,
         *,
         rows: int,
@@ -44,19 +44,19 @@ class ClusterSource(LanguageSource):
         texts: Sequence[str] = (),
     ) -> None:
         super().__init__(player, rows=rows, seed=seed, generator=generator, texts=texts)
-        self.crew, self.stage = crew, stage
+        self.worker_pool, self.stage = worker_pool, stage
         self._settings = {"rows": rows, "seed": seed, "texts": texts}
         self.version = self.batch = self._request_number = 0
         self.stopped: Callable[[], bool] = lambda: False
 
-    def twin(self) -> ClusterSource:
+    def clone(self) -> ClusterSource:
         """Returns an independent copy, at the same position and with the same random numbers."""
         generator = torch.Generator()
         generator.set_state(self.generator.get_state())
         player = EpisodePlayer(self.player.policy, self.player.tasks, self.player.limit, self.player.engine)
-        twin = ClusterSource(player, self.crew, self.stage, generator=generator, **self._settings)  # type: ignore[arg-type]
-        twin.load(self.state())
-        return twin
+        clone = ClusterSource(player, self.worker_pool, self.stage, generator=generator, **self._settings)  # type: ignore[arg-type]
+        clone.load(self.state())
+        return clone
 
     def begin(self, batch: int, version: int) -> None:
         """Sets the batch of the stage that the next requests belong to, and the version of their weights."""
@@ -119,7 +119,7 @@ class ClusterSource(LanguageSource):
 
     def _pieces(self, weights: Tensor) -> list[Tensor]:
         """Returns the indices [n] of each share's items; no share is empty."""
-        return [piece for piece in shares(weights.tolist(), self.crew.spec.pieces) if len(piece)]
+        return [piece for piece in shares(weights.tolist(), self.worker_pool.spec.pieces) if len(piece)]
 
     def _each(self, experience: Experience, what: str, **arguments: Any) -> tuple[list[Tensor], list[Any]]:
         """Splits the rows into shares and calls a method of the workers' sources on each. Returns the shares and the
@@ -131,12 +131,12 @@ class ClusterSource(LanguageSource):
     def _request(self, what: str, arguments: Sequence[dict[str, Any]], rows: Sequence[int]) -> list[Any]:
         """Calls a method of the workers' sources on each share, and returns the results."""
         states = self._states(len(arguments))
-        orders = [
+        worker_tasks = [
             WorkerTask((self.batch, self._request_number, i), self.stage, what, one, self.version, states[i], rows[i])
             for i, one in enumerate(arguments)
         ]
         self._request_number += 1
-        answers = self.crew.run(orders, self.stopped)
+        answers = self.worker_pool.run(worker_tasks, self.stopped)
         if len(answers) == 1:
             self.generator.set_state(answers[0].generator)
         self._count([answer.spent for answer in answers])

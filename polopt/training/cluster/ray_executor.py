@@ -21,7 +21,7 @@ from polopt.training.spread import at
 # Processes that may be lost over one run before the run is taken for the cause.
 DEATHS = 5
 # Seconds within which every node must have checked the folder.
-DOOR = 120.0
+NODE_TIMEOUT_S = 120.0
 
 
 class RayExecutor(RunExecutor):
@@ -133,10 +133,12 @@ def _check(ray: Any, folder: Path) -> None:
         ): f"{of['NodeManagerHostname']} ({of['NodeManagerAddress']})"
         for node, of in nodes.items()
     }
-    ready, late = ray.wait(list(probes), num_returns=len(probes), timeout=DOOR)
+    ready, late = ray.wait(list(probes), num_returns=len(probes), timeout=NODE_TIMEOUT_S)
     (folder / HOLDER).unlink(missing_ok=True)
     for result in late:
-        raise ConfigError(f"node {probes[result]} did not answer within {DOOR:.0f} s; look at it with `ray status`")
+        raise ConfigError(
+            f"node {probes[result]} did not answer within {NODE_TIMEOUT_S:.0f} s; look at it with `ray status`"
+        )
     for result in ready:
         try:
             sees, has = ray.get(result)

@@ -73,24 +73,24 @@ class RolloutActor:
         self._domain = domain(found)
         return f"{socket.gethostname()}, process {os.getpid()}"
 
-    def work(self, order: WorkerTask, weights: Callable[[], Tensor]) -> WorkerResult:
+    def work(self, task: WorkerTask, weights: Callable[[], Tensor]) -> WorkerResult:
         """Runs one task. weights: returns those of the task's version; called if that version is new here."""
         domain = self._domain
-        if self.version != order.version:
+        if self.version != task.version:
             self.version = None  # an interruption leaves no version
             load_flat(domain.policy, weights())
-            domain.sync_weights(order.version)
-            self.version = order.version
-        source = self._source(order.stage)
-        source.generator.set_state(order.generator)
+            domain.sync_weights(task.version)
+            self.version = task.version
+        source = self._source(task.stage)
+        source.generator.set_state(task.generator)
         before = source.usage()
         device = domain.policy.device
-        arguments = {k: deserialise(v, device) if isinstance(v, Experience) else v for k, v in order.arguments.items()}
-        value = getattr(source, order.what)(**arguments)
+        arguments = {k: deserialise(v, device) if isinstance(v, Experience) else v for k, v in task.arguments.items()}
+        value = getattr(source, task.what)(**arguments)
         return WorkerResult(
-            number=order.number,
+            number=task.number,
             value=serialise(value, keep=("answer", "feedback", "kind")),
-            version=order.version,
+            version=task.version,
             generator=source.generator.get_state(),
             spent=usage_since(before, source),
         )

@@ -147,17 +147,17 @@ def without_figures() -> Iterator[None]:
     """
 
     before = set(sys.modules)
-    sys.meta_path.insert(0, NoFigures())
+    sys.meta_path.insert(0, MatplotlibStub())
     try:
         yield
     finally:
         sys.meta_path.pop(0)
         for name in set(sys.modules) - before:
-            if isinstance(sys.modules[name], Nothing):
+            if isinstance(sys.modules[name], EmptyModule):
                 del sys.modules[name]
 
 
-class Nothing(types.ModuleType):
+class EmptyModule(types.ModuleType):
     """An empty module in which every attribute is an empty class."""
 
     def __getattr__(self, name: str) -> Any:
@@ -166,16 +166,16 @@ class Nothing(types.ModuleType):
         return type(name, (), {})
 
 
-class NoFigures:
-    """An import finder that returns `Nothing` for every module of matplotlib."""
+class MatplotlibStub:
+    """An import finder that returns `EmptyModule` for every module of matplotlib."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         if name.partition(".")[0] not in ("matplotlib", "mpl_toolkits"):
             return None
         return importlib.machinery.ModuleSpec(name, self, is_package=True)  # type: ignore[arg-type]
 
-    def create_module(self, spec: Any) -> Nothing:
-        return Nothing(spec.name)
+    def create_module(self, spec: Any) -> EmptyModule:
+        return EmptyModule(spec.name)
 
     def exec_module(self, module: Any) -> None:
         """Does nothing: the module has no code."""
