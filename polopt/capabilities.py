@@ -71,7 +71,7 @@ class Capabilities:
         teacher.
     loss_fields: those for the objective's.
     prefixes: fields whose names begin so are provided too.
-    policy_outputs: fields of `Evaluation` beside `logp` that the policy computes.
+    policy_outputs: fields of `Evaluation` besides `logp` that the policy computes.
     layers: whether it computes those of its inner layers (`layers.Layer.name`).
     old_outputs: whether every `extras.<name>` that the policy computes is also the field `extras.old_<name>`, from
         before the first update.
@@ -204,11 +204,11 @@ class Capabilities:
         return CLAUSES.get(lack.kind) or self.clauses.get("", NEEDS)
 
     def _sentence(self, part: str, clause: str, names: list[str]) -> str:
-        found = clause.replace("{names}", ", ".join(names)).replace("{loop}", self.name)
-        if "{nearest}" in found:
-            alike = [known for known in self.advantage_fields if known[:8] == names[0][:8]]
-            found = found.replace("{nearest}", nearest(names[0], alike))
-        return f"{part} {found}"
+        text = clause.replace("{names}", ", ".join(names)).replace("{loop}", self.name)
+        if "{nearest}" in text:
+            similar = [known for known in self.advantage_fields if known[:8] == names[0][:8]]
+            text = text.replace("{nearest}", nearest(names[0], similar))
+        return f"{part} {text}"
 
 
 def capabilities_of(part: Part, algorithm: Algorithm) -> frozenset[str]:

@@ -61,10 +61,10 @@ def choose_same(policies: int, count: int, samples: int, generator: torch.Genera
     if policies < 2 or samples < 2:
         raise ValueError(f"choose_same needs 2 policies and 2 samples of each at least, found {policies} and {samples}")
     draw = lambda most: torch.randint(most, (count,), generator=generator)  # noqa: E731
-    who, first = draw(policies), draw(samples)
+    policy, first = draw(policies), draw(samples)
     second = (first + 1 + draw(samples - 1)) % samples
-    other = (who + 1 + draw(policies - 1)) % policies
-    return torch.stack([who, first, second, other], 1)
+    other = (policy + 1 + draw(policies - 1)) % policies
+    return torch.stack([policy, first, second, other], 1)
 
 
 def same_policy_pairs(

@@ -70,7 +70,7 @@ class BatchIterator(Protocol):
         ...
 
     def state(self) -> dict[str, Tensor]:
-        """Returns the tensors that a checkpoint must hold beside policy, learner and source."""
+        """Returns the tensors that a checkpoint must hold besides those of policy, learner and source."""
         ...
 
     def record(self, batch: RolloutBatch, step: int) -> dict[str, float]:

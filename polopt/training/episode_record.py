@@ -308,8 +308,8 @@ def _extras(
 def prompts_of(experience: Experience) -> tuple[Experience, Tensor]:
     """Returns every group's prompt as a row of decisions, and [B] the index of each row's prompt.
 
-    A prompt is what stands before a row's first decision; its first token, with nothing before it, is given. The rows
-    of a group share it, so that of its first row stands for all. The support is the whole vocabulary at temperature 1,
+    A prompt is what precedes a row's first decision; its first token, with nothing before it, is given. The rows
+    of a group share it, so that of its first row is used for all. The support is the whole vocabulary at temperature 1,
     as a prompt is not sampled.
     """
     index, _ = ops.group_index(experience.group)

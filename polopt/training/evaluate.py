@@ -38,7 +38,7 @@ class HeldOutScore:
     wrong: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     def record(self) -> dict[str, Any]:
-        """Returns the score as it stands in evaluations.jsonl."""
+        """Returns the score as written to evaluations.jsonl."""
         shown = lambda i: {"estimate": i.estimate, "low": i.low, "high": i.high}  # noqa: E731
         lengths = [sum(row.decided) for row in self.rows]
         return {

@@ -48,10 +48,10 @@ class Watcher(Protocol):
         resumed run, 0 for a new one."""
 
     def step(self, record: Mapping[str, Any]) -> None:
-        """Called after each optimiser step with its record, as it stands in metrics.jsonl."""
+        """Called after each optimiser step with its record, as written to metrics.jsonl."""
 
     def evaluation(self, record: Mapping[str, Any]) -> None:
-        """Called after each evaluation with its record, as it stands in evaluations.jsonl."""
+        """Called after each evaluation with its record, as written to evaluations.jsonl."""
 
 
 class Training:

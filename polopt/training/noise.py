@@ -20,7 +20,7 @@ class NoiseMeter:
     """A meter of the gradient noise scale, the batch size in rows beyond which more rows gain little, from the
     minibatches' gradients and their mean.
 
-    Signal and noise are averaged over steps apart, and only then divided, as the ratio of one step's estimates means
+    Signal and noise are each averaged over steps, and only then divided, as the ratio of one step's estimates means
     nothing. The policy moves a little between the minibatches; that is taken for noise. `moments` is all its state.
     """
 

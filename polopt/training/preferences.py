@@ -43,7 +43,7 @@ class PreferenceScore:
     samples: int = 1
 
     def record(self) -> dict[str, Any]:
-        """Returns the score as it stands in evaluations.jsonl; `solved` counts right rankings."""
+        """Returns the score as written to evaluations.jsonl; `solved` counts right rankings."""
         shown = lambda i: {"estimate": i.estimate, "low": i.low, "high": i.high}  # noqa: E731
         return {
             "problems": self.problems,

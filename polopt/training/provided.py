@@ -21,7 +21,7 @@ from polopt.worlds.protocol import Tasks, TaskSplit, are_verified, signals_of
 # Tasks that are inspected before a stage begins.
 FIRST = 64
 
-# The prefix of fields with a world's signals, its numbers on an answer beside the reward.
+# The prefix of fields with a world's signals, its numbers on an answer in addition to the reward.
 SIGNAL = "extras.signal_"
 
 _FIELDS = frozenset(

@@ -170,7 +170,7 @@ class ExclusiveWatcher:
 
     def _check_owner(self) -> None:
         if not self.is_owner():
-            sys.exit("the comparison that started this run is gone, or has given it to somebody else")
+            sys.exit("the comparison that started this run has ended, or has assigned it to another process")
 
 
 if __name__ == "__main__":

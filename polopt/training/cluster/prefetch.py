@@ -102,7 +102,7 @@ class PrefetchedBatches:
             self._change.notify_all()
 
     def state(self) -> dict[str, Tensor]:
-        """Returns the earlier weights of the batches to come: what a checkpoint must hold beside the policy."""
+        """Returns the earlier weights of the batches to come: what a checkpoint must hold in addition to the policy."""
         now = self.base + self._learned
         return {
             f"{BEHIND}{version}": self.worker_pool.weights(version)

@@ -75,7 +75,7 @@ class ReturnScore:
     interval: Interval
 
     def record(self) -> dict[str, Any]:
-        """Returns the score as it stands in evaluations.jsonl."""
+        """Returns the score as written to evaluations.jsonl."""
         interval = self.interval
         estimate = {"estimate": interval.estimate, "low": interval.low, "high": interval.high, "unit": "return"}
         lengths = sum(self.lengths) / len(self.lengths)
