@@ -111,7 +111,10 @@ class Learner:
         # not depend on which rows share a micro-batch.
         batch = batch[(-ops.group_least(-_width(batch).double(), batch.group)).argsort(stable=True)]
         objective = self.algorithm.objective
-        needs, surveys = objective.active_fields("policy_outputs"), objective.active_fields("full_batch_outputs")
+        outputs, full_batch_outputs = (
+            objective.active_fields("policy_outputs"),
+            objective.active_fields("full_batch_outputs"),
+        )
         active = objective.contributes(batch)
         rows = self.stage.micro_rows or len(batch)
         for parameter in self.policy.parameters():  # also those that do not learn
@@ -119,26 +122,28 @@ class Learner:
         if not active.any():
             return {}
         pieces: Iterable[Experience]
-        if surveys and rows >= len(batch) and self.team.size == 1:
+        if full_batch_outputs and rows >= len(batch) and self.team.size == 1:
             # With all rows in one pass, its own evaluation is that of the full batch.
             pieces, local, passes = [batch], torch.ones_like(active), 1
         else:
-            if surveys:
+            if full_batch_outputs:
                 batch = batch.replace(
-                    full_batch_evaluation=self.team.evaluate_sharded(self.policy, batch, rows, surveys - {"logp"})
+                    full_batch_evaluation=self.team.evaluate_sharded(
+                        self.policy, batch, rows, full_batch_outputs - {"logp"}
+                    )
                 )
             local, passes = self.team.assign_rows(self.policy, batch, rows, active, objective.binding)
             pieces = batch.split(rows, local, objective.binding)
         metrics: list[dict[str, Tensor]] = [{"loss": torch.zeros(())}]
         logps: list[Tensor] = []
         for micro in pieces:
-            evaluation = self.policy.evaluate(micro, needs)
+            evaluation = self.policy.evaluate(micro, outputs)
             result = objective(micro, evaluation)
             result.loss.backward()
             metrics.append({"loss": result.loss.detach(), **result.metrics})
             logps.append(evaluation.logp.detach())
         for _ in range(passes - len(logps)):
-            nothing(self.policy.evaluate(blank(batch), needs)).backward()
+            nothing(self.policy.evaluate(blank(batch), outputs)).backward()
         self.team.reduce(self.parameters)
         if epoch == 0 and self.stage.minibatches > 1:
             self.noise.see(self.parameters, len(batch))

@@ -55,8 +55,8 @@ def job_of(
         "checkpointing": policy.checkpointing,
         "lora": policy.adapter.rank if isinstance(policy.adapter, AdapterSpec) else 0,
     }
-    given = {name: value for name, value in others.items() if value is not None}
-    settings |= given
+    overrides = {name: value for name, value in others.items() if value is not None}
+    settings |= overrides
     return PlannedJob(shape=shape, device=device, demands=needs, prompt=prompt, answer=answer, limit=limit, **settings)
 
 

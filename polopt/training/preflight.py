@@ -28,11 +28,11 @@ def check_tasks(players: Mapping[str, EpisodePlayer]) -> None:
     Warns:
         PoloptWarning: no reference answer is rewarded, or some are longer than the limit.
     """
-    seen = set()
+    checked = set()
     for stage, player in reversed(list(players.items())):  # of stages that share their tasks, the last names them
         key = (id(player.tasks), player.limit)
-        if key not in seen:
-            seen.add(key)
+        if key not in checked:
+            checked.add(key)
             check_chat_template(stage, player)
             if are_verified(player.tasks):
                 check_reference_rewards(stage, player)

@@ -94,7 +94,7 @@ class Run:
         """
         self._refuse_links()
         self._lock = FolderLock(self.folder) if self._lock is None else self._lock
-        with self._lock.held(wait_s):
+        with self._lock.acquired(wait_s):
             yield
 
     @property
@@ -368,15 +368,15 @@ def _try_to_make(folder: Path) -> None:
     Raises:
         RunError: it cannot be made.
     """
-    made: list[Path] = []
+    created: list[Path] = []
     try:
         for path in (*reversed(folder.parents), folder):
             if not path.is_dir():
                 path.mkdir()
-                made.append(path)
+                created.append(path)
     except OSError as error:
         raise RunError(f"{folder!s:.160} cannot be a run's folder: {error.strerror}; name another one") from None
     finally:
-        for path in reversed(made):
+        for path in reversed(created):
             with contextlib.suppress(OSError):
                 path.rmdir()

@@ -29,15 +29,15 @@ class Shuffles:
 
     def take(self, count: int) -> list[tuple[int, int]]:
         """Returns the next things: of each, the number of its shuffle and its own."""
-        taken = []
+        things = []
         for position in range(self.position, self.position + count):
             number, offset = divmod(position, self.size)
             if number != self._order[0]:
                 order = torch.randperm(self.size, generator=torch.Generator().manual_seed(self.seed + number))
                 self._order = (number, order.tolist())
-            taken.append((number, self._order[1][offset]))
+            things.append((number, self._order[1][offset]))
         self.position += count
-        return taken
+        return things
 
 
 class LanguageSource:

@@ -69,11 +69,11 @@ class Teacher:
             text = self.spec.wording.format(prompt=tasks[row].prompt, hint=hint)
             opening = self.dialogue.opening(text, tasks[row].history)
             first = marks.index(True)
-            rest = [token for token in tokens[row][first:] if token >= 0]
-            if self.policy.context_length is None or len(opening) + len(rest) <= self.policy.context_length:
+            continuation = [token for token in tokens[row][first:] if token >= 0]
+            if self.policy.context_length is None or len(opening) + len(continuation) <= self.policy.context_length:
                 rows.append(row)
-                lines.append(opening + rest)
-                decided.append([False] * len(opening) + marks[first : first + len(rest)])
+                lines.append(opening + continuation)
+                decided.append([False] * len(opening) + marks[first : first + len(continuation)])
         chosen = torch.tensor(rows, dtype=torch.long, device=experience.device)
         if not rows:
             return chosen, None

@@ -211,9 +211,9 @@ class GuardedWorld(WrapperWorld):
     penalty: float = pydantic.Field(default=0.0, ge=0)
 
     def check(self, where: str) -> None:
-        self.made(where)
+        self.build_guard(where)
 
-    def made(self, where: str) -> Guard:
+    def build_guard(self, where: str) -> Guard:
         """Returns the guard.
 
         Raises:
@@ -233,7 +233,7 @@ class GuardedWorld(WrapperWorld):
         return found
 
     def build(self, seed: int) -> TaskSplit:
-        split, guard = parse_world(self.of).split(seed), self.made("world")
+        split, guard = parse_world(self.of).split(seed), self.build_guard("world")
         try:
             both = [GuardedTasks(tasks, guard, penalty=self.penalty) for tasks in (split.train, split.heldout)]
         except ValueError as error:

@@ -121,8 +121,8 @@ def _refuse(problems: Mapping[str, Sequence[int]], good: int, path: Path) -> Non
 def _json_lines(path: Path) -> Iterator[NumberedRow]:
     raw = _bytes(path)
     if raw.lstrip()[:1] in (b"[", b"{") and not _is_object(raw.lstrip().partition(b"\n")[0]):
-        whole = _parsed(raw)
-        if not isinstance(whole, str):
+        parsed = _parsed(raw)
+        if not isinstance(parsed, str):
             raise ConfigError(
                 f"{path} is one JSON value, not one object per line; write each object on a line of its own, or, if it "
                 "is an array of objects, let the file's name end in .json"
@@ -135,11 +135,11 @@ def _json_lines(path: Path) -> Iterator[NumberedRow]:
 
 def _json(path: Path) -> Iterator[NumberedRow]:
     raw = _bytes(path)
-    whole = _parsed(raw)
-    if not isinstance(whole, tuple) or not isinstance(whole[0], list):
+    parsed = _parsed(raw)
+    if not isinstance(parsed, tuple) or not isinstance(parsed[0], list):
         yield from _json_lines(path)
         return
-    for number, row in enumerate(whole[0], start=1):
+    for number, row in enumerate(parsed[0], start=1):
         yield number, row if isinstance(row, dict) else f"expected an object with fields, found {shown(row)}"
 
 

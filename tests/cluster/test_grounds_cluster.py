@@ -115,7 +115,7 @@ def test_a_node_that_goes_takes_nothing_with_it(cluster: Any, other: Any, marks:
     """Its workers end in the middle of a step. The last test, since afterwards there is one node."""
     for _ in range(5):  # a node that is slow to begin a worker passes it on
         grounds = ClusterExecutor(workers=3)  # one a node, that of the head included; the world is sent as it is
-        where = dict(ray.get(home.actor.__ray_call__.remote(_node_and_process)) for home in grounds.homes)
+        where = dict(ray.get(worker.actor.__ray_call__.remote(_node_and_process)) for worker in grounds.workers)
         if len(where) == 3:
             break
     process = Path(f"/proc/{where[other.node_id]}")

@@ -56,7 +56,7 @@ class ScorerPool:
 
     def _reset(self) -> None:
         self._fork_server: ForkServer | None = None
-        self._known: set[bytes] = set()
+        self._built: set[bytes] = set()
         self._free: list[ScorerProcess | None] = [None] * self.workers
         self._warned = False
 
@@ -82,10 +82,10 @@ class ScorerPool:
         """
         with self._lock:
             fork_server = self._begun()
-            new = {key: spec for key, spec in specs.items() if key not in self._known}
+            new = {key: spec for key, spec in specs.items() if key not in self._built}
             if new:
                 fork_server.build(new, now)
-                self._known |= new.keys()
+                self._built |= new.keys()
 
     def _begun(self) -> ForkServer:
         if self._fork_server is not None and self._fork_server.process.poll() is not None:  # killed from outside
@@ -105,7 +105,7 @@ class ScorerPool:
         workers: list[ScorerProcess] = []
         try:
             for worker in slots:
-                if worker is not None and worker.generation < len(self._known):
+                if worker is not None and worker.generation < len(self._built):
                     self._begun().end(worker)
                     worker = None
                 workers.append(self.new() if worker is None else worker)
@@ -121,7 +121,7 @@ class ScorerPool:
 
     def new(self) -> ScorerProcess:
         """Forks a new worker; warns once about restrictions that this system lacks."""
-        worker, missing = self._begun().fork(self.memory, len(self._known))
+        worker, missing = self._begun().fork(self.memory, len(self._built))
         if missing and not self._warned:
             self._warned = True
             warnings.warn(
