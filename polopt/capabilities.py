@@ -34,9 +34,9 @@ CLAUSES: Mapping[str, str] = {
     "selection": "leaves out rows after credit, for which there is no place",
     "full_batch": "needs a statistic of the whole optimiser batch under the current policy",
     "micro_batches": "compares the rows of a group, which {loop}'s micro-batches may part",
-    "teacher": "asks the policy about its own decisions again",
-    "reference": "follows the policy",
-    "state": "remembers earlier batches, for which {loop} has no place",
+    "teacher": "evaluates the policy again on its own decisions",
+    "reference": "is an average of the policy",
+    "state": "keeps state between batches, for which {loop} has no place",
 }
 # Clause for a lack without an entry.
 NEEDS = "needs {names}"
@@ -71,7 +71,7 @@ class Capabilities:
         teacher.
     loss_fields: those for the objective's.
     prefixes: fields whose names begin so are provided too.
-    policy_outputs: fields of `Evaluation` beside `logp` that the policy computes.
+    policy_outputs: fields of `Evaluation` besides `logp` that the policy computes.
     layers: whether it computes those of its inner layers (`layers.Layer.name`).
     old_outputs: whether every `extras.<name>` that the policy computes is also the field `extras.old_<name>`, from
         before the first update.
@@ -136,7 +136,7 @@ class Capabilities:
         known = output == "logp" or output in self.policy_outputs
         return known or (self.layers and layer_of(output.removeprefix("extras.")) is not None)
 
-    def gives(self, field: str, known: frozenset[str]) -> bool:
+    def has_field(self, field: str, known: frozenset[str]) -> bool:
         """Returns True if a batch has this field.
 
         known: the fields that it has by name.
@@ -169,7 +169,7 @@ class Capabilities:
         checkpoints."""
         name = name_of(type(part))
         outputs = part.policy_outputs | (part.full_batch_outputs if self.full_batch else frozenset())
-        yield from (Lack(name, "field", field) for field in sorted(part.reads) if not self.gives(field, known))
+        yield from (Lack(name, "field", field) for field in sorted(part.reads) if not self.has_field(field, known))
         yield from (Lack(name, "output", output) for output in sorted(outputs) if not self.computes(output))
         if part.binds == "group" and not self.keeps_groups:
             yield Lack(name, "micro_batches")
@@ -204,11 +204,11 @@ class Capabilities:
         return CLAUSES.get(lack.kind) or self.clauses.get("", NEEDS)
 
     def _sentence(self, part: str, clause: str, names: list[str]) -> str:
-        found = clause.replace("{names}", ", ".join(names)).replace("{loop}", self.name)
-        if "{nearest}" in found:
-            alike = [known for known in self.advantage_fields if known[:8] == names[0][:8]]
-            found = found.replace("{nearest}", nearest(names[0], alike))
-        return f"{part} {found}"
+        text = clause.replace("{names}", ", ".join(names)).replace("{loop}", self.name)
+        if "{nearest}" in text:
+            similar = [known for known in self.advantage_fields if known[:8] == names[0][:8]]
+            text = text.replace("{nearest}", nearest(names[0], similar))
+        return f"{part} {text}"
 
 
 def capabilities_of(part: Part, algorithm: Algorithm) -> frozenset[str]:

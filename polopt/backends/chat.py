@@ -101,10 +101,10 @@ class Chat(Part):
 
     def forward(self, conversations: Sequence[Messages]) -> list[Reply | None]:
         keys = [content_key({"url": self.url, **self._body(messages)}) for messages in conversations]
-        asked = dict(zip(keys, conversations, strict=True))
-        known = self.replies.known(asked)
-        unknown = [key for key in asked if key not in known]
-        known |= self._ask({key: asked[key] for key in self._affordable(unknown, known)})
+        requests = dict(zip(keys, conversations, strict=True))
+        known = self.replies.known(requests)
+        unknown = [key for key in requests if key not in known]
+        known |= self._send({key: requests[key] for key in self._affordable(unknown, known)})
         return [known.get(key) for key in keys]
 
     def _affordable(self, unknown: Sequence[str], known: Mapping[str, Reply]) -> Sequence[str]:
@@ -115,28 +115,29 @@ class Chat(Part):
         """
         if not unknown or (self.calls is None and self.tokens is None):
             return unknown
-        paid = self.replies.spent()
-        room = len(unknown)
+        used = self.replies.spent()
+        allowed = len(unknown)
         if self.calls is not None:
-            room = min(room, max(0, self.calls - paid.calls))
-        if self.tokens is not None and paid.tokens - sum(reply.tokens for reply in known.values()) >= self.tokens:
-            room = 0
-        if room < len(unknown) and self.spent == "refuse":
+            allowed = min(allowed, max(0, self.calls - used.calls))
+        if self.tokens is not None and used.tokens - sum(reply.tokens for reply in known.values()) >= self.tokens:
+            allowed = 0
+        if allowed < len(unknown) and self.spent == "refuse":
             raise BudgetError(
-                f"backends.Chat: {paid.calls} replies with {paid.tokens} tokens are paid, {len(unknown)} more are "
-                f"wanted, and the budget is calls={self.calls}, tokens={self.tokens}; raise it, or set spent to 'skip'"
+                f"backends.Chat: {used.calls} replies with {used.tokens} tokens are paid, {len(unknown)} more are "
+                f"requested, and the budget is calls={self.calls}, tokens={self.tokens}; raise it, or set spent to "
+                "'skip'"
             )
-        return unknown[:room]
+        return unknown[:allowed]
 
-    def _ask(self, asked: Mapping[str, Messages]) -> dict[str, Reply]:
+    def _send(self, requests: Mapping[str, Messages]) -> dict[str, Reply]:
         """Sends the requests; each reply is stored as soon as it arrives, and pending ones also after a failure, as
         they are paid."""
-        if not asked:
+        if not requests:
             return {}
         headers, stop = self._headers(), threading.Event()
         found: dict[str, Reply] = {}
-        pool = concurrent.futures.ThreadPoolExecutor(min(self.concurrency, len(asked)))
-        waiting = {pool.submit(self._one, messages, headers, stop): key for key, messages in asked.items()}
+        pool = concurrent.futures.ThreadPoolExecutor(min(self.concurrency, len(requests)))
+        waiting = {pool.submit(self._one, messages, headers, stop): key for key, messages in requests.items()}
         try:
             for done in concurrent.futures.as_completed(waiting):
                 found[waiting[done]] = done.result()
@@ -170,23 +171,23 @@ class Chat(Part):
         body = json.dumps(self._body(messages)).encode()
         where = self.url.rstrip("/") + "/chat/completions"
         for attempt in range(self.retries + 1):
-            answered = post(where, body, headers, self.seconds)
-            reply = _read(answered, messages)
+            answer = post(where, body, headers, self.seconds)
+            reply = _read(answer, messages)
             if reply is not None:
                 return reply
-            passing = answered.transient or answered.status == 200
-            wait = max(self.backoff * 2**attempt, answered.wait or 0.0)
-            if not passing or attempt == self.retries or (answered.wait or 0.0) > self.patience or stop.is_set():
+            passing = answer.transient or answer.status == 200
+            wait = max(self.backoff * 2**attempt, answer.wait or 0.0)
+            if not passing or attempt == self.retries or (answer.wait or 0.0) > self.patience or stop.is_set():
                 break
             stop.wait(min(wait, self.patience))
-        said = answered.body[:300].decode("utf-8", "replace")
+        response = answer.body[:300].decode("utf-8", "replace")
         secret = headers.get("Authorization", "").removeprefix("Bearer ")
-        said = " ".join((said.replace(secret, "***") if secret else said).split())
-        came = f"status {answered.status}" if answered.status else "no answer"
-        asks = f", asking to wait {answered.wait:.0f} s" if answered.wait else ""
+        response = " ".join((response.replace(secret, "***") if secret else response).split())
+        status = f"status {answer.status}" if answer.status else "no answer"
+        retry_after = f" with Retry-After {answer.wait:.0f} s" if answer.wait else ""
         raise ChatError(
-            f"backends.Chat: {where} gave {came}{asks} after {attempt + 1} tries: {said or 'nothing'!s}; look at the "
-            "server, the model's name and the key"
+            f"backends.Chat: {where} returned {status}{retry_after} after {attempt + 1} tries: "
+            f"{response or 'nothing'!s}; look at the server, the model's name and the key"
         )
 
 

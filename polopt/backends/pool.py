@@ -120,15 +120,15 @@ class FolderPool(Pool):
     path: str
 
     def publish(self, node: str, number: int, groups: Sequence[PublishedGroup]) -> None:
-        home = self._home(node)
+        folder = self._folder(node)
         content = json.dumps([dataclasses.asdict(group) for group in groups], ensure_ascii=False).encode()
         if len(content) > MOST_BYTES:
             raise ValueError(
                 f"backends.FolderPool: a batch has {len(content)} bytes, and a publication at most {MOST_BYTES}; make "
                 "batches or answers smaller"
             )
-        home.mkdir(parents=True, exist_ok=True)
-        draft, place = home / f".{number:08d}.{os.getpid()}.draft", home / f"{number:08d}.json"
+        folder.mkdir(parents=True, exist_ok=True)
+        draft, place = folder / f".{number:08d}.{os.getpid()}.draft", folder / f"{number:08d}.json"
         try:
             with draft.open("wb") as file:
                 file.write(content)
@@ -146,10 +146,10 @@ class FolderPool(Pool):
         )
 
     def read(self, node: str, newest: int, before: int | None = None) -> dict[int, list[PublishedGroup]]:
-        home, batches = self._home(node), dict[int, list[PublishedGroup]]()
-        for number in _last(self._numbers(home), newest, before):
+        folder, batches = self._folder(node), dict[int, list[PublishedGroup]]()
+        for number in _last(self._numbers(folder), newest, before):
             try:
-                batches[number] = groups_of(_content(home / f"{number:08d}.json"))
+                batches[number] = groups_of(_content(folder / f"{number:08d}.json"))
             except FileNotFoundError:
                 continue  # its node has just discarded it
             except (OSError, ValueError):
@@ -157,12 +157,12 @@ class FolderPool(Pool):
         return batches
 
     def discard(self, node: str, before: int) -> None:
-        home = self._home(node)
-        for number in self._numbers(home):
+        folder = self._folder(node)
+        for number in self._numbers(folder):
             if number < before:
-                (home / f"{number:08d}.json").unlink(missing_ok=True)
+                (folder / f"{number:08d}.json").unlink(missing_ok=True)
 
-    def _home(self, node: str) -> Path:
+    def _folder(self, node: str) -> Path:
         if not NODE.fullmatch(node):
             raise ValueError(
                 f"backends.FolderPool: node {node!r:.120} must be a plain name, of letters, digits, _, - and ."
@@ -170,8 +170,8 @@ class FolderPool(Pool):
         return Path(self.path) / node
 
     @staticmethod
-    def _numbers(home: Path) -> list[int]:
-        return [] if home.is_symlink() else [int(e.name[:-5]) for e in _entries(home) if FILE.fullmatch(e.name)]
+    def _numbers(folder: Path) -> list[int]:
+        return [] if folder.is_symlink() else [int(e.name[:-5]) for e in _entries(folder) if FILE.fullmatch(e.name)]
 
 
 def _last(numbers: Iterable[int], newest: int, before: int | None) -> list[int]:

@@ -49,13 +49,13 @@ class Replies:
 
     def __init__(self, path: str | None = None) -> None:
         self.path = path
-        self._held: dict[str, Reply] = {}
+        self._stored: dict[str, Reply] = {}
 
     def known(self, keys: Iterable[str]) -> dict[str, Reply]:
         """Returns the stored replies of these keys, without the keys that have none."""
         keys = list(keys)
         if self.path is None:
-            return {key: self._held[key] for key in keys if key in self._held}
+            return {key: self._stored[key] for key in keys if key in self._stored}
         found: dict[str, Reply] = {}
         with self._open() as base:
             for at in range(0, len(keys), AT_ONCE):
@@ -67,7 +67,7 @@ class Replies:
     def keep(self, key: str, reply: Reply) -> None:
         """Writes a reply before returning; an existing reply is kept, so that concurrent processes read the same."""
         if self.path is None:
-            self._held.setdefault(key, reply)
+            self._stored.setdefault(key, reply)
             return
         with self._open() as base:
             base.execute("INSERT OR IGNORE INTO replies VALUES (?, ?, ?)", (key, *reply))
@@ -75,7 +75,7 @@ class Replies:
     def spent(self) -> Spent:
         """Returns the total cost of all stored replies."""
         if self.path is None:
-            return Spent(len(self._held), sum(reply.tokens for reply in self._held.values()))
+            return Spent(len(self._stored), sum(reply.tokens for reply in self._stored.values()))
         with self._open() as base:
             count, tokens = base.execute("SELECT COUNT(*), COALESCE(SUM(tokens), 0) FROM replies").fetchone()
         return Spent(count, tokens)

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-BYTES, PAD, APART = 256, 256, 257
+BYTES, PAD, SEPARATOR = 256, 256, 257
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,12 +77,12 @@ class TextScorer(nn.Module):
         self, prompts: Sequence[str], answers: Sequence[str], references: Sequence[str] | None = None
     ) -> Tensor:
         """Returns scores [B], with gradient."""
-        said = self.encode(prompts, answers)
+        encoded = self.encode(prompts, answers)
         if not self.shape.compares:
-            return self.head(said)[:, 0]
+            return self.head(encoded)[:, 0]
         if references is None:
             raise ValueError("TextScorer: it compares with references, found none")
-        return self.compare(self.encode(prompts, references), said)
+        return self.compare(self.encode(prompts, references), encoded)
 
     def compare(self, reference: Tensor, answer: Tensor) -> Tensor:
         """Returns scores [B] of answers relative to references, from their vectors [B, width]."""
@@ -108,7 +108,7 @@ class TextScorer(nn.Module):
         for prompt, text in zip(prompts, texts, strict=True):
             before = prompt.encode("utf-8", "replace")[-self.shape.length :]
             after = text.encode("utf-8", "replace")[: self.shape.length]
-            rows.append([*before, APART, *after])
+            rows.append([*before, SEPARATOR, *after])
         longest = max(map(len, rows), default=1)
         ids = [row + [PAD] * (longest - len(row)) for row in rows]
         return torch.tensor(ids, dtype=torch.long, device=self.bytes.weight.device).view(len(rows), longest)

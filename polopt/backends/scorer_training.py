@@ -61,10 +61,10 @@ def choose_same(policies: int, count: int, samples: int, generator: torch.Genera
     if policies < 2 or samples < 2:
         raise ValueError(f"choose_same needs 2 policies and 2 samples of each at least, found {policies} and {samples}")
     draw = lambda most: torch.randint(most, (count,), generator=generator)  # noqa: E731
-    who, first = draw(policies), draw(samples)
+    policy, first = draw(policies), draw(samples)
     second = (first + 1 + draw(samples - 1)) % samples
-    other = (who + 1 + draw(policies - 1)) % policies
-    return torch.stack([who, first, second, other], 1)
+    other = (policy + 1 + draw(policies - 1)) % policies
+    return torch.stack([policy, first, second, other], 1)
 
 
 def same_policy_pairs(
@@ -76,13 +76,13 @@ def same_policy_pairs(
     written[policy][prompt] holds the texts of a policy, as many for each policy and prompt.
     """
     samples = len(written[0][0])
-    asked = torch.randint(len(prompts), (count,), generator=generator).tolist()
+    prompt_indices = torch.randint(len(prompts), (count,), generator=generator).tolist()
     chosen = choose_same(len(written), count, samples, generator).tolist()
-    rows = list(zip(asked, chosen, strict=True))
+    rows = list(zip(prompt_indices, chosen, strict=True))
     return Pairs(
-        prompts=[prompts[p] for p in asked],
-        references=[written[who][p][first] for p, (who, first, _, _) in rows],
-        better=[written[who][p][second] for p, (who, _, second, _) in rows],
+        prompts=[prompts[p] for p in prompt_indices],
+        references=[written[policy][p][first] for p, (policy, first, _, _) in rows],
+        better=[written[policy][p][second] for p, (policy, _, second, _) in rows],
         worse=[written[other][p][second] for p, (_, _, second, other) in rows],
     )
 
@@ -134,6 +134,8 @@ def _loss(scorer: TextScorer, data: Pairs | tuple[Sequence[str], Sequence[str], 
     prompts = pick(data.prompts)
     if data.references is None:
         return prefers(scorer(prompts, pick(data.better)), scorer(prompts, pick(data.worse)))
-    beside = scorer.encode(prompts, pick(data.references))
-    better, worse = (scorer.compare(beside, scorer.encode(prompts, pick(x))) for x in (data.better, data.worse))
+    reference_vectors = scorer.encode(prompts, pick(data.references))
+    better, worse = (
+        scorer.compare(reference_vectors, scorer.encode(prompts, pick(x))) for x in (data.better, data.worse)
+    )
     return prefers(better, worse)

@@ -36,7 +36,7 @@ class HTTPAnswer(NamedTuple):
         return self.status == 0 or self.status in TRANSIENT
 
 
-class _Stay(urllib.request.HTTPRedirectHandler):
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
     """A handler that follows no redirect, which would send the key to another host."""
 
     def redirect_request(self, *args: Any) -> None:
@@ -53,7 +53,7 @@ class _Raw(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int | None:
-        self._sock.settimeout(_left(self._deadline))
+        self._sock.settimeout(_remaining(self._deadline))
         found: int | None = self._raw.readinto(buffer)
         return found
 
@@ -68,25 +68,25 @@ class _Reply(http.client.HTTPResponse):
         self.fp: Any = io.BufferedReader(_Raw(self.fp.detach(), sock, deadline))
 
 
-class _Timely:
+class _DeadlineConnection:
     """A connection with one deadline for all its operations."""
 
     def __init__(self, *args: Any, deadline: float, **settings: Any) -> None:
-        super().__init__(*args, **{**settings, "timeout": _left(deadline)})
+        super().__init__(*args, **{**settings, "timeout": _remaining(deadline)})
         self._deadline = deadline
         self.response_class = functools.partial(_Reply, deadline=deadline)
 
     def connect(self) -> None:
-        self.timeout = _left(self._deadline)
+        self.timeout = _remaining(self._deadline)
         super().connect()  # type: ignore[misc]
         self.sock: socket.socket
-        self.sock.settimeout(_left(self._deadline))
+        self.sock.settimeout(_remaining(self._deadline))
 
 
-class _Plain(_Timely, http.client.HTTPConnection): ...  # type: ignore[misc]
+class _HTTPConnection(_DeadlineConnection, http.client.HTTPConnection): ...  # type: ignore[misc]
 
 
-class _Secure(_Timely, http.client.HTTPSConnection): ...  # type: ignore[misc]
+class _HTTPSConnection(_DeadlineConnection, http.client.HTTPSConnection): ...  # type: ignore[misc]
 
 
 class _Http(urllib.request.HTTPHandler):
@@ -95,7 +95,7 @@ class _Http(urllib.request.HTTPHandler):
         self._deadline = deadline
 
     def http_open(self, request: urllib.request.Request) -> Any:
-        return self.do_open(functools.partial(_Plain, deadline=self._deadline), request)  # type: ignore[arg-type]
+        return self.do_open(functools.partial(_HTTPConnection, deadline=self._deadline), request)  # type: ignore[arg-type]
 
 
 class _Https(urllib.request.HTTPSHandler):
@@ -104,19 +104,19 @@ class _Https(urllib.request.HTTPSHandler):
         self._deadline = deadline
 
     def https_open(self, request: urllib.request.Request) -> Any:
-        return self.do_open(functools.partial(_Secure, deadline=self._deadline), request)  # type: ignore[arg-type]
+        return self.do_open(functools.partial(_HTTPSConnection, deadline=self._deadline), request)  # type: ignore[arg-type]
 
 
-def _left(deadline: float) -> float:
+def _remaining(deadline: float) -> float:
     """Returns the seconds until the deadline.
 
     Raises:
         TimeoutError: the deadline has passed.
     """
-    left = deadline - time.monotonic()
-    if left <= 0:
+    remaining = deadline - time.monotonic()
+    if remaining <= 0:
         raise TimeoutError("the reply did not end in time")
-    return left
+    return remaining
 
 
 def post(url: str, body: bytes, headers: Mapping[str, str], seconds: float) -> HTTPAnswer:
@@ -129,7 +129,7 @@ def post(url: str, body: bytes, headers: Mapping[str, str], seconds: float) -> H
     deadline = time.monotonic() + seconds
     request = urllib.request.Request(url, data=body, headers=dict(headers), method="POST")
     try:
-        opener = urllib.request.build_opener(_Stay, _Http(deadline), _Https(deadline))
+        opener = urllib.request.build_opener(_NoRedirects, _Http(deadline), _Https(deadline))
         with opener.open(request, timeout=seconds) as reply:
             return HTTPAnswer(reply.status, _all_of(reply, deadline))
     except urllib.error.HTTPError as error:

@@ -211,7 +211,7 @@ def _calibrate(file: Path, threads: int) -> None:
     from polopt.training.calibrate import calibrate
 
     screen = wording.screen()
-    found = calibrate(threads, said=screen.print)
+    found = calibrate(threads, report=screen.print)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(found, indent=1))
     screen.print(f"{efficiency.of_record(found).story}.\n{file}")

@@ -15,7 +15,7 @@ from polopt import catalogue, recipes
 from polopt.cli.command_group import UsageError
 
 if TYPE_CHECKING:
-    from polopt.training.run import Which
+    from polopt.training.run import CheckpointChoice
 
 # Width in columns where it is unknown: a pipe, a log.
 WIDE = 110
@@ -83,7 +83,7 @@ def method(text: str) -> str | dict[str, Any]:
     return found
 
 
-def checkpoint(text: str) -> Which:
+def checkpoint(text: str) -> CheckpointChoice:
     """Parses a checkpoint of a run: its step, best or last."""
     if text == "best":
         return "best"

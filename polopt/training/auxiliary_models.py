@@ -15,9 +15,9 @@ from polopt.training.run import Run
 from polopt.training.teacher_model import Teacher
 
 
-class Beside:
+class AuxiliaryModels:
     """The auxiliary policies of a stage. references: the frozen policies that the algorithm compares with, those in
-    `named` among them. teacher: a moving average of the policy that reads a hint beside the prompt; None if the
+    `named` among them. teacher: a moving average of the policy that reads a hint after the prompt; None if the
     algorithm has none. rows: as `Teacher`."""
 
     def __init__(

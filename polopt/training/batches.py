@@ -70,7 +70,7 @@ class BatchIterator(Protocol):
         ...
 
     def state(self) -> dict[str, Tensor]:
-        """Returns the tensors that a checkpoint must hold beside policy, learner and source."""
+        """Returns the tensors that a checkpoint must hold besides those of policy, learner and source."""
         ...
 
     def record(self, batch: RolloutBatch, step: int) -> dict[str, float]:
@@ -98,33 +98,33 @@ class SynchronousBatches:
 
 
 class BroadcastBatches:
-    """A batch iterator that broadcasts the main process's batches to every process. supply: the main process's
+    """A batch iterator that broadcasts the main process's batches to every process. main_batches: the main process's
     iterator, None in the others. device: of this process's learner."""
 
-    def __init__(self, supply: BatchIterator | None, team: ProcessGroup, device: str) -> None:
-        self.supply, self.team, self.device = supply, team, device
+    def __init__(self, main_batches: BatchIterator | None, team: ProcessGroup, device: str) -> None:
+        self.main_batches, self.team, self.device = main_batches, team, device
 
     def batch(self, step: int) -> RolloutBatch:
-        def ask(supply: BatchIterator) -> RolloutBatch:
-            found = supply.batch(step)
-            return found._replace(experience=found.experience.to("cpu"))
+        def sample(main_batches: BatchIterator) -> RolloutBatch:
+            batch = main_batches.batch(step)
+            return batch._replace(experience=batch.experience.to("cpu"))
 
-        found = self._hear(ask)
-        return found._replace(experience=found.experience.to(self.device))
+        batch = self._from_main(sample)
+        return batch._replace(experience=batch.experience.to(self.device))
 
     def learned(self, step: int) -> None:
-        if self.supply is not None:
-            self.supply.learned(step)
+        if self.main_batches is not None:
+            self.main_batches.learned(step)
 
     def state(self) -> dict[str, Tensor]:
-        return {} if self.supply is None else self.supply.state()
+        return {} if self.main_batches is None else self.main_batches.state()
 
     def record(self, batch: RolloutBatch, step: int) -> dict[str, float]:
-        return self._hear(lambda supply: supply.record(batch, step))
+        return self._from_main(lambda main_batches: main_batches.record(batch, step))
 
-    def _hear(self, ask: Callable[[BatchIterator], T]) -> T:
+    def _from_main(self, call: Callable[[BatchIterator], T]) -> T:
         def work() -> T:
-            assert self.supply is not None  # in the main process
-            return ask(self.supply)
+            assert self.main_batches is not None  # in the main process
+            return call(self.main_batches)
 
         return self.team.broadcast_from_main(work)

@@ -91,23 +91,23 @@ def _clock() -> float:
     return time.process_time() if torch.get_num_threads() == 1 else time.perf_counter()
 
 
-class _Timed(Learner):
+class _TimedLearner(Learner):
     """A learner that measures the duration of its last update."""
 
     def update(self, *args: Any, **kwargs: Any) -> dict[str, float]:
         start = _clock()
-        found = super().update(*args, **kwargs)
-        self.took = _clock() - start
-        return found
+        metrics = super().update(*args, **kwargs)
+        self.duration = _clock() - start
+        return metrics
 
 
-class _Noted(AlternatingOutcome):
+class _RecordingPlayer(AlternatingOutcome):
     """A player that records the lengths of the last batch's answers, and their duration."""
 
     def play(self, *args: Any, **kwargs: Any) -> list[Any]:
         start = _clock()
         rows = super().play(*args, **kwargs)
-        self.took = _clock() - start
+        self.duration = _clock() - start
         self.lengths = [sum(turn >= 0 for turn in row.turn) for row in rows]
         self.prompt = sum(turn < 0 for turn in rows[0].turn)
         return rows
@@ -158,20 +158,20 @@ def measure(config: dict[str, Any], settings: dict[str, Any], steps: int, thread
         )
         domain = LanguageDomain(recipe)
         algorithm, spec = domain.algorithms["rl"], recipe.stages["rl"]
-        player = _Noted(domain.policy, domain.splits["rl"].train, settings["limit"], domain.engine)
+        player = _RecordingPlayer(domain.policy, domain.splits["rl"].train, settings["limit"], domain.engine)
         learning = StageLearning(domain, algorithm, spec, domain.source("rl", player=player), torch.Generator())
-        learning.learner = learner = _Timed(domain.policy, algorithm, spec, torch.Generator())
+        learning.learner = learner = _TimedLearner(domain.policy, algorithm, spec, torch.Generator())
         Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
         before = _bytes("VmRSS")
-        found: list[dict[str, float]] = []
+        durations: list[dict[str, float]] = []
         for step in range(steps + 1):
             domain.sampling.manual_seed(1)
             start = _clock()
             learning.step(step)
-            found.append({"rollout": player.took, "learn": learner.took, "step": _clock() - start})
+            durations.append({"rollout": player.duration, "learn": learner.duration, "step": _clock() - start})
         return {
-            "seconds": {name: min(one[name] for one in found[1:]) for name in found[0]},
-            "spread": max(one["step"] for one in found[1:]) / min(one["step"] for one in found[1:]),
+            "seconds": {name: min(one[name] for one in durations[1:]) for name in durations[0]},
+            "spread": max(one["step"] for one in durations[1:]) / min(one["step"] for one in durations[1:]),
             "lengths": player.lengths,
             "prompt": player.prompt,
             "peak": _bytes("VmHWM") - before,
@@ -213,7 +213,7 @@ def calibrate(
     threads: int = 1,
     steps: int = 5,
     seconds: float = 420.0,
-    said: Callable[[str], None] = lambda line: None,
+    report: Callable[[str], None] = lambda line: None,
     among: list[tuple[str, dict[str, Any], dict[str, Any]]] | None = None,
 ) -> dict[str, Any]:
     """Measures the grid, as much of it as the time allows, and fits the plan's constants. `raw` of the result holds the
@@ -223,16 +223,16 @@ def calibrate(
         ConfigError: this is not Linux, where the peak memory of a process can be read.
     """
     if not Path("/proc/self/clear_refs").exists():
-        raise ConfigError("calibrating needs Linux, whose processes can be told how much memory they took")
+        raise ConfigError("calibrating needs Linux, which reports the peak memory of a process")
     load, begun = os.getloadavg()[0], time.perf_counter()
-    device, raw = _apart(ceilings, threads), []
+    device, raw = _in_subprocess(ceilings, threads), []
     for name, config, settings in list(grid()) if among is None else among:
         if time.perf_counter() - begun > seconds:
-            said(f"{name}: left out, the time is over")
+            report(f"{name}: left out, the time is over")
             continue
-        found = _apart(measure, config, settings, steps, threads)
+        found = _in_subprocess(measure, config, settings, steps, threads)
         raw.append({"name": name, "config": config, "settings": settings | {"prompt": found.pop("prompt")}, **found})
-        said(f"{name}: {found['seconds']['step']:.3f} s a step, the slowest {found['spread']:.2f} times that")
+        report(f"{name}: {found['seconds']['step']:.3f} s a step, the slowest {found['spread']:.2f} times that")
     about = {
         "machine": f"{_processor()}, {threads} thread{'s' if threads > 1 else ''}",
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -248,7 +248,7 @@ def points(raw: list[dict[str, Any]]) -> list[Point]:
     return [Point(**{name: one[name] for name in fields}) for one in raw]
 
 
-def _apart(work: Callable[..., Any], *arguments: Any) -> Any:
+def _in_subprocess(work: Callable[..., Any], *arguments: Any) -> Any:
     """Runs work(*arguments) in a process with memory of its own, and returns the result. The process is a fork of this
     one, which is safe as long as this one has run nothing on several threads."""
     context = multiprocessing.get_context("fork")

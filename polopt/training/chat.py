@@ -18,7 +18,7 @@ from polopt.training.conversion import policy_at
 from polopt.training.language_recipe import LanguageRecipe
 from polopt.training.origin import entered
 from polopt.training.preflight_models import ContextError
-from polopt.training.run import Run, Which
+from polopt.training.run import CheckpointChoice, Run
 from polopt.training.trained import check_kind, load_policy
 
 
@@ -61,7 +61,7 @@ class ChatSession:
         room = self.limit if context is None else min(self.limit, context - len(ids))
         if room < 1:
             raise ContextError(
-                f"{len(ids)} tokens have been said, and the model's context is {context}: begin a new conversation"
+                f"{len(ids)} tokens are in the conversation, and the model's context is {context}: begin a new one"
             )
         (answer,) = self.engine.sample(
             [ids],
@@ -71,14 +71,14 @@ class ChatSession:
             stop=self.policy.stop,
             generator=self.generator,
         )
-        said = self.dialogue.text(answer.tokens)
+        text = self.dialogue.text(answer.tokens)
         if self.remembers:
-            self.history += [{"role": "user", "content": question}, {"role": "assistant", "content": said}]
-        return said
+            self.history += [{"role": "user", "content": question}, {"role": "assistant", "content": text}]
+        return text
 
 
 def conversations(
-    folder: Path | str, *, base: bool = True, checkpoint: Which | None = None, **settings: Any
+    folder: Path | str, *, base: bool = True, checkpoint: CheckpointChoice | None = None, **settings: Any
 ) -> dict[str, ChatSession]:
     """Opens a conversation with each of a run's policies: "base", the model that it began with (if `base`, and the run
     began with one), and "trained". For a folder with a model there is "model" alone.

@@ -19,7 +19,7 @@ from polopt.training import files
 STATE, TENSORS = "state.json", "state.safetensors"
 
 
-class Damaged(Exception):
+class DamagedCheckpoint(Exception):
     """Raised where a checkpoint is not as it was written; the message is the reason, as part of a sentence."""
 
 
@@ -41,7 +41,7 @@ class Checkpoints:
 
     def __init__(self, run: Path) -> None:
         self.run, self.place = run, run / "checkpoints"
-        self._known: dict[tuple[str, int, int], str] = {}
+        self._digests: dict[tuple[str, int, int], str] = {}
 
     def folders(self) -> list[Path]:
         """Returns every folder that is named as a checkpoint, whole or not, in the order of its step."""
@@ -89,33 +89,33 @@ class Checkpoints:
         """Checks that a checkpoint is what was written. with_logs: and the run's logs, up to it.
 
         Raises:
-            Damaged: it is not; the first difference.
+            DamagedCheckpoint: it is not; the first difference.
         """
         state = self._state(folder)
         for name, expected in state["files"].items():
             file = folder / name if name == TENSORS else self.run / name
             if not file.is_file():
-                raise Damaged(f"{name} is missing")
+                raise DamagedCheckpoint(f"{name} is missing")
             if (files.digest(file) if name == TENSORS else self._digest(file)) != expected:
-                raise Damaged(f"{name} holds other bytes than were written")
+                raise DamagedCheckpoint(f"{name} holds other bytes than were written")
         for name, expected in state["logs"].items() if with_logs else ():
             log = self.run / name
             size = log.stat().st_size if log.is_file() else 0
             if size < expected["bytes"]:
-                raise Damaged(f"{name} has {size} bytes, and had {expected['bytes']} at this checkpoint")
+                raise DamagedCheckpoint(f"{name} has {size} bytes, and had {expected['bytes']} at this checkpoint")
             if log.is_file() and files.digest(log, expected["bytes"]) != expected["sha256"]:
-                raise Damaged(f"{name} holds other lines than were written")
+                raise DamagedCheckpoint(f"{name} holds other lines than were written")
 
     def _state(self, folder: Path) -> dict[str, Any]:
         try:
             state = json.loads((folder / STATE).read_text(encoding="utf-8"))
             expected = state.pop("sha256")
         except FileNotFoundError:
-            raise Damaged(f"{STATE} is missing") from None
+            raise DamagedCheckpoint(f"{STATE} is missing") from None
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            raise Damaged(f"{STATE} is not the JSON that was written") from None
+            raise DamagedCheckpoint(f"{STATE} is not the JSON that was written") from None
         if _digest_of(state) != expected or state["step"] != int(folder.name):
-            raise Damaged(f"{STATE} holds other values than were written")
+            raise DamagedCheckpoint(f"{STATE} holds other values than were written")
         return state
 
     def prune(self, keep: Collection[int]) -> None:
@@ -128,7 +128,7 @@ class Checkpoints:
         """Removes those of the run's other tensors that no checkpoint lists; none while a checkpoint is damaged."""
         try:
             listed = {name for folder in self.folders() for name in self._state(folder)["files"]}
-        except Damaged:
+        except DamagedCheckpoint:
             return
         for path in self.run.glob("*.safetensors"):
             if path.name not in listed:
@@ -145,13 +145,13 @@ class Checkpoints:
 
     def set_aside(self, folder: Path) -> Path:
         """Renames a folder that is no valid checkpoint, so that it can be inspected and is not read again."""
-        aside = folder.with_name(f"damaged-{folder.name}")
+        renamed = folder.with_name(f"damaged-{folder.name}")
         number = 1
-        while aside.exists():
+        while renamed.exists():
             number += 1
-            aside = folder.with_name(f"damaged-{folder.name}-{number}")
-        folder.rename(aside)
-        return aside
+            renamed = folder.with_name(f"damaged-{folder.name}-{number}")
+        folder.rename(renamed)
+        return renamed
 
     def clean(self) -> None:
         """Removes the drafts, and the half-removed folders, that a killed process has left."""
@@ -164,9 +164,9 @@ class Checkpoints:
         versions."""
         found = file.stat()
         key = (file.name, found.st_size, found.st_mtime_ns)
-        if key not in self._known:
-            self._known[key] = files.digest(file)
-        return self._known[key]
+        if key not in self._digests:
+            self._digests[key] = files.digest(file)
+        return self._digests[key]
 
 
 def _digest_of(state: Mapping[str, Any]) -> str:

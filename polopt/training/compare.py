@@ -70,9 +70,9 @@ def compare(
     ]
     if cluster is None:  # a cluster's machines have packages of their own
         planned[0][2].require_installed()
-    with _offices(folder, workers, processes, cluster) as offices:
+    with _executor(folder, workers, processes, cluster) as executor:
         trials = [ComparedRun(n, s, r, _run(r, folder / f"{file_name(n)}-seed-{s}")) for n, s, r in planned]
-        train_all(trials, offices, watch or (lambda _: None))
+        train_all(trials, executor, watch or (lambda _: None))
     comparison = Comparison(
         [_trials(name, [t for t in trials if t.name == name]) for name in names], unit=_unit(trials)
     )
@@ -86,14 +86,14 @@ def about(trials: Sequence[ComparedRun]) -> dict[str, Any]:
     cost and its runs. seconds, tokens (sampled), kinds (held-out accuracy): means over its runs."""
     first = trials[0]
     stage = first.recipe.main_stage
-    yardstick = first.recipe.algorithms[stage]
+    baseline = first.recipe.algorithms[stage]
     methods: dict[str, Any] = {}
     for name in dict.fromkeys(trial.name for trial in trials):
         of = [trial for trial in trials if trial.name == name]
         algorithm = of[0].recipe.algorithms[stage]
         finals = [trial.run.read("evaluations")[-1].get("kinds", {}) for trial in of]
         methods[name] = {
-            "diff": [[path or "all of it", repr(a), repr(b)] for path, a, b in diff(yardstick, algorithm)],
+            "diff": [[path or "all of it", repr(a), repr(b)] for path, a, b in diff(baseline, algorithm)],
             "seconds": mean(trial.run.about.get("seconds", 0.0) for trial in of),
             "tokens": mean(sum(m.get("sampled", 0) for m in trial.run.read("metrics")) for trial in of),
             "kinds": {kind: mean(final[kind]["estimate"] for final in finals) for kind in finals[0]},
@@ -109,7 +109,7 @@ def about_folder(folder: Path) -> dict[str, Any] | None:
 
 
 @contextlib.contextmanager
-def _offices(folder: Path, workers: int, processes: int | None, cluster: str | None) -> Iterator[RunExecutor]:
+def _executor(folder: Path, workers: int, processes: int | None, cluster: str | None) -> Iterator[RunExecutor]:
     if cluster is None:
         yield LocalExecutor(folder, workers)
         return

@@ -19,13 +19,13 @@ from polopt.training.language import LanguageDomain
 from polopt.training.language_recipe import LanguageRecipe
 from polopt.training.origin import entered
 from polopt.training.reference_policy import load_parameters
-from polopt.training.run import Run, Which
+from polopt.training.run import CheckpointChoice, Run
 
 # The texts that two policies are compared on by default.
 TEXTS = ("What is 7 + 5? The answer is 12.", "Once upon a time there was", "def add(a, b):\n    return a + b\n")
 
 
-def policy_at(folder: Path | str, checkpoint: Which = "last") -> LanguagePolicy:
+def policy_at(folder: Path | str, checkpoint: CheckpointChoice = "last") -> LanguagePolicy:
     """Returns the policy of a run's checkpoint, finished or not: that of a step, the last, or the best (see
     `Run.best`).
 
@@ -44,7 +44,9 @@ def policy_at(folder: Path | str, checkpoint: Which = "last") -> LanguagePolicy:
     return domain.policy
 
 
-def write_checkpoint(folder: Path | str, to: Path, checkpoint: Which = "last", *, adapter: bool = False) -> None:
+def write_checkpoint(
+    folder: Path | str, to: Path, checkpoint: CheckpointChoice = "last", *, adapter: bool = False
+) -> None:
     """Writes a checkpoint's policy in the Hugging Face format, an adapter merged; with `adapter`, that in PEFT's.
 
     Raises:
@@ -76,15 +78,15 @@ def merge(adapter: Path | str, base: Path | str | None, to: Path) -> None:
     check_scale(config, str(adapter))
     base = base or config.base_model_name_or_path
     if not base:
-        raise ConfigError(f"{adapter} does not name its base; say --base FOLDER_OR_HUB_NAME")
+        raise ConfigError(f"{adapter} does not name its base; give --base FOLDER_OR_HUB_NAME")
     policy = _load(base)
     dtype = policy.model.dtype
     try:
         wide = policy.model.to(torch.promote_types(dtype, torch.float32))
-        whole = peft.PeftModel.from_pretrained(wide, str(adapter)).merge_and_unload().to(dtype)
+        merged = peft.PeftModel.from_pretrained(wide, str(adapter)).merge_and_unload().to(dtype)
     except (OSError, ValueError, TypeError, RuntimeError, KeyError) as error:
         raise ConfigError(f"{adapter} cannot be put on {base}: {_line(error)}") from error
-    LanguagePolicy(whole, policy.tokenizer).save(to)
+    LanguagePolicy(merged, policy.tokenizer).save(to)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,18 +109,18 @@ def split(
         ConfigError: PEFT is not installed, one of the two cannot be loaded, or they are not of one shape.
     """
     peft = require()
-    whole, plain = _load(model), _load(base)
-    found = extract(whole.model, plain.model, rank)
-    save_extracted(found, to, plain.model, str(base))
-    together = peft.PeftModel.from_pretrained(plain.model, str(to))
-    kl = torch.cat([_kl(whole, together, text) for text in texts if text])
+    model_policy, base_policy = _load(model), _load(base)
+    found = extract(model_policy.model, base_policy.model, rank)
+    save_extracted(found, to, base_policy.model, str(base))
+    adapted = peft.PeftModel.from_pretrained(base_policy.model, str(to))
+    kl = torch.cat([_kl(model_policy, adapted, text) for text in texts if text])
     return Difference(found, float(kl.mean()), float(kl.max()))
 
 
-def _kl(whole: LanguagePolicy, other: Any, text: str) -> Tensor:
+def _kl(policy: LanguagePolicy, other: Any, text: str) -> Tensor:
     """[T] KL divergence sum_a p_a log(p_a / q_a) after each token of a text, in nats."""
-    ids = torch.tensor([whole.tokenizer(text)["input_ids"]])
-    p, q = (m(ids, use_cache=False).logits[0].double().log_softmax(-1) for m in (whole.model, other))
+    ids = torch.tensor([policy.tokenizer(text)["input_ids"]])
+    p, q = (m(ids, use_cache=False).logits[0].double().log_softmax(-1) for m in (policy.model, other))
     return (p.exp() * (p - q)).sum(-1)
 
 

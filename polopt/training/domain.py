@@ -31,7 +31,7 @@ class Score(Protocol):
     """The result of a policy's evaluation on held-out problems."""
 
     def record(self) -> dict[str, Any]:
-        """Returns the score as it stands in evaluations.jsonl."""
+        """Returns the score as written to evaluations.jsonl."""
         ...
 
 
@@ -147,7 +147,7 @@ class Domain(Protocol):
         ...
 
     def state(self) -> dict[str, Tensor]:
-        """Returns what a checkpoint must hold beside the policy's weights, by name."""
+        """Returns what a checkpoint must hold in addition to the policy's weights, by name."""
         ...
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:

@@ -18,7 +18,7 @@ PACKAGES = ("transformers", "numpy", "reasoning-gym")
 
 
 def environment() -> dict[str, Any]:
-    """Returns versions, machine and commit, as they stand in run.json; a package that is not installed has none."""
+    """Returns versions, machine and commit, as written to run.json; a package that is not installed has none."""
     return {
         "polopt": polopt.__version__,
         "commit": commit(),

@@ -50,7 +50,7 @@ class EpisodePlayer(EpisodeReplayer):
         generator: torch.Generator,
         window: int | None = None,
         starts: Sequence[Start] | None = None,
-        look: LookaheadConfig | None = None,
+        lookahead: LookaheadConfig | None = None,
     ) -> list[EpisodeRecord]:
         """Plays `copies` episodes of each task (one number, or one each), task by task; as `go_on` from their openings.
 
@@ -60,30 +60,30 @@ class EpisodePlayer(EpisodeReplayer):
         counts = [copies] * len(tasks) if isinstance(copies, int) else copies
         starts = [Start()] * len(tasks) if starts is None else starts
         rows = self._begin(tasks, counts, starts)
-        self.go_on(rows, [count for count in counts if count], support, generator, window, look)
+        self.go_on(rows, [count for count in counts if count], support, generator, window, lookahead)
         return rows
 
     def _begin(self, tasks: Sequence[Task], counts: Sequence[int], starts: Sequence[Start]) -> list[EpisodeRecord]:
         """Opens counts[i] episodes of task i, up to the policy's first decision."""
-        plays = self.executor.open(self.tasks, each(tasks, counts))
-        seen = self.executor.reset(plays)
+        handles = self.executor.open(self.tasks, each(tasks, counts))
+        observations = self.executor.reset(handles)
         places = list(itertools.accumulate(counts, initial=0))
         groups = [i for i, count in enumerate(counts) if count]
         shown = [i for i in groups if starts[i].given]
-        solved = self._demonstrated([tasks[i] for i in shown], [plays[places[i]] for i in shown])
+        solved = self._demonstrated([tasks[i] for i in shown], [handles[places[i]] for i in shown])
         solutions = dict(zip(shown, map(self._but_the_last, solved), strict=True))
-        begun = {i: _one(seen[places[i] : places[i + 1]]) for i in groups}
-        told = {i: text + ("" if starts[i].hidden else starts[i].hint) for i, text in begun.items()}
-        whispered = {i: text + starts[i].hint for i, text in begun.items() if starts[i].hidden and starts[i].hint}
-        plain, read = self._openings(tasks, told), self._openings(tasks, whispered)
+        begun = {i: _one(observations[places[i] : places[i + 1]]) for i in groups}
+        visible_prompts = {i: text + ("" if starts[i].hidden else starts[i].hint) for i, text in begun.items()}
+        hidden_prompts = {i: text + starts[i].hint for i, text in begun.items() if starts[i].hidden and starts[i].hint}
+        openings, sampler_openings = self._openings(tasks, visible_prompts), self._openings(tasks, hidden_prompts)
         rows: list[EpisodeRecord] = []
         for i in groups:
             start = starts[i]
-            for play in plays[places[i] : places[i + 1]]:
-                rows.append(EpisodeRecord.begin(tasks[i], i, play, plain[i], read.get(i)))
-                rows[-1].give(solutions.get(i, [])[: min(start.given, self.limit - 1)])
+            for handle in handles[places[i] : places[i + 1]]:
+                rows.append(EpisodeRecord.begin(tasks[i], i, handle, openings[i], sampler_openings.get(i)))
+                rows[-1].add_given(solutions.get(i, [])[: min(start.given, self.limit - 1)])
                 # After a hint an answer may be shorter than the limit, but has at least one token.
-                least = 1 if start.hint else self.limit - rows[-1].room
+                least = 1 if start.hint else self.limit - rows[-1].answer_length
                 longest = max(len(rows[-1].ids), len(rows[-1].context))
                 check_room(tasks[i], longest, least, self.policy.context_length)
         return rows
@@ -100,25 +100,25 @@ class EpisodePlayer(EpisodeReplayer):
         support: Support,
         generator: torch.Generator,
         window: int | None = None,
-        look: LookaheadConfig | None = None,
+        lookahead: LookaheadConfig | None = None,
     ) -> None:
         """Samples the rest of the episodes. The first copies[0] rows have the same context, and so do the next
         copies[1].
 
         An answer that is cut off by the token limit, or by the end of the model's context, is not passed to the world:
         its episode is truncated. window: how many more tokens the policy may decide in each row; an episode that is not
-        over then is left as it stands. look: how the first answers are sampled, by an engine that supports it; later
+        over then stays incomplete. lookahead: how the first answers are sampled, by an engine that supports it; later
         ones are sampled independently.
         """
         for row in rows:
-            row.left = window
+            row.remaining = window
         going, shares = list(rows), list(copies)
         while going:
-            rooms = [min(self.limit - row.room, row.left or self.limit) for row in going]
-            answers = self._answers(going, shares, rooms, support, generator, look)
+            rooms = [min(self.limit - row.answer_length, row.remaining or self.limit) for row in going]
+            answers = self._answers(going, shares, rooms, support, generator, lookahead)
             self._advance(going, [first(answer, room) for answer, room in zip(answers, rooms, strict=True)])
-            going = [row for row in going if not row.over and row.left != 0]
-            shares, look = [1] * len(going), None
+            going = [row for row in going if not row.over and row.remaining != 0]
+            shares, lookahead = [1] * len(going), None
 
     def _answers(
         self,
@@ -127,7 +127,7 @@ class EpisodePlayer(EpisodeReplayer):
         rooms: Sequence[int],
         support: Support,
         generator: torch.Generator,
-        look: LookaheadConfig | None,
+        lookahead: LookaheadConfig | None,
     ) -> list[Sampled]:
         """Samples an answer for each row, of at least rooms[i] tokens unless it stops or its context ends before. All
         are sampled in one call, but for those whose context has no room for the longest of them."""
@@ -142,7 +142,7 @@ class EpisodePlayer(EpisodeReplayer):
             contexts = [rows[group.start].context for group in several]
             copies = [group.stop - group.start for group in several]
             places = [i for group in several for i in range(group.start, group.stop)]
-            found |= zip(places, self._sample(contexts, copies, limit, support, generator, look), strict=True)
+            found |= zip(places, self._sample(contexts, copies, limit, support, generator, lookahead), strict=True)
         return [found[i] for i in range(len(rows))]
 
     def _sample(
@@ -152,14 +152,14 @@ class EpisodePlayer(EpisodeReplayer):
         limit: int,
         support: Support,
         generator: torch.Generator,
-        look: LookaheadConfig | None,
+        lookahead: LookaheadConfig | None,
     ) -> list[Sampled]:
         start = time.perf_counter()
-        asked: dict[str, Any] = {"group": group, "support": support, "limit": limit, "stop": self.policy.stop}
-        if look is None or look.share == 0:
-            answers = self.engine.sample(contexts, generator=generator, **asked)
+        settings: dict[str, Any] = {"group": group, "support": support, "limit": limit, "stop": self.policy.stop}
+        if lookahead is None or lookahead.share == 0:
+            answers = self.engine.sample(contexts, generator=generator, **settings)
         else:
-            answers = self.engine.explore(contexts, look=look, generator=generator, **asked)  # type: ignore[attr-defined]
+            answers = self.engine.explore(contexts, look=lookahead, generator=generator, **settings)  # type: ignore[attr-defined]
         self.seconds["rollout"] += time.perf_counter() - start
         self.sampled += sum(len(answer.tokens) for answer in answers)
         return answers
@@ -168,18 +168,18 @@ class EpisodePlayer(EpisodeReplayer):
         """Adds each row's answer, or the part of it that its window allows, and steps the worlds of the complete
         ones."""
         start = time.perf_counter()
-        whole = []
+        complete = []
         for row, answer in zip(rows, answers, strict=True):
             row.decide(answer.tokens, answer.logp, answer.entropy, answer.kept, answer.noted)
-            row.answer = self.dialogue.text(row.saying)
+            row.answer = self.dialogue.text(row.partial_answer)
             if answer.stopped:
-                whole.append(row)
-            elif row.left != 0 or row.room == self.limit or self._space(row) < 1:
-                if row.room < self.limit and self._space(row) < 1:
+                complete.append(row)
+            elif row.remaining != 0 or row.answer_length == self.limit or self._space(row) < 1:
+                if row.answer_length < self.limit and self._space(row) < 1:
                     self._count_full(row)
                 row.complete()
                 row.truncated = True
-        self._step(whole)
+        self._step(complete)
         self.seconds["reward"] += time.perf_counter() - start
 
 

@@ -15,7 +15,7 @@ from polopt.experience import Experience
 from polopt.policies.language import LanguagePolicy
 from polopt.policies.rollout_record import Sampled
 from polopt.support import Support, SupportError
-from polopt.worlds.executors import Play
+from polopt.worlds.executors import EpisodeHandle
 from polopt.worlds.protocol import Task
 
 # The sampler's values at each token where temperatures follow the entropy.
@@ -26,25 +26,30 @@ NOTED = ("temperature", "plain_entropy")
 class EpisodeRecord:
     """One episode as token ids, growing to the right; `decided` marks the ids that the policy chose.
 
-    episode: the executor's handle, None for a raw text, which no world plays. entropy: None if some answer came
-    without. noted: further values of the sampler at its decisions, 0 elsewhere. paid: the world's reward at each id;
-    that of an answer stands at its last id. turns: number of complete answers. said: tokens of the incomplete answer.
-    left: how many more tokens the policy may decide for now, None for no such limit. given: number of leading ids of
-    the first answer that were not sampled. signals: the world's further numbers on the last answer. read: the answer
-    that the world extracted from its text. whispered: ids of the opening in the sampler's context, None where they are
-    the recorded ones. opened: number of ids of the recorded opening.
+    episode: the executor's handle, None for a raw text, which no world plays.
+    entropy: None if some answer came without.
+    noted: further values of the sampler at its decisions, 0 elsewhere.
+    rewards: the world's reward at each id; that of an answer is at its last id.
+    turns: number of complete answers.
+    partial_length: number of tokens of the incomplete answer.
+    remaining: how many more tokens the policy may decide for now, None for no such limit.
+    given: number of leading ids of the first answer that were not sampled.
+    signals: the world's further numbers on the last answer.
+    read: the answer that the world extracted from its text.
+    hidden_prompt: ids of the opening in the sampler's context, None where they are the recorded ones.
+    opened: number of ids of the recorded opening.
     """
 
     task: Task
     group: int
-    episode: Play | None
+    episode: EpisodeHandle | None
     ids: list[int]
     decided: list[bool]
     logp: list[float]
     entropy: list[float] | None
     turn: list[int]
     kept: list[Tensor | None]
-    paid: list[float]
+    rewards: list[float]
     answer: str = ""
     read: str | None = None
     feedback: str | None = None
@@ -53,32 +58,37 @@ class EpisodeRecord:
     terminated: bool = False
     truncated: bool = False
     turns: int = 0
-    said: int = 0
-    left: int | None = None
+    partial_length: int = 0
+    remaining: int | None = None
     noted: dict[str, list[float]] = dataclasses.field(default_factory=dict)
     given: int = 0
     signals: dict[str, float] = dataclasses.field(default_factory=dict)
-    whispered: list[int] | None = None
+    hidden_prompt: list[int] | None = None
     opened: int = 0
 
     @classmethod
     def begin(
-        cls, task: Task, group: int, episode: Play | None, opening: list[int], whispered: list[int] | None = None
+        cls,
+        task: Task,
+        group: int,
+        episode: EpisodeHandle | None,
+        opening: list[int],
+        hidden_prompt: list[int] | None = None,
     ) -> EpisodeRecord:
         n, blank = len(opening), [0.0] * len(opening)
         row = cls(task, group, episode, list(opening), [False] * n, blank, [*blank], [-1] * n, [None] * n, [*blank])
-        row.whispered, row.opened = whispered, n
+        row.hidden_prompt, row.opened = hidden_prompt, n
         return row
 
     @property
     def context(self) -> list[int]:
         """Returns the sampler's context."""
-        return self.ids if self.whispered is None else self.whispered + self.ids[self.opened :]
+        return self.ids if self.hidden_prompt is None else self.hidden_prompt + self.ids[self.opened :]
 
     @property
-    def room(self) -> int:
+    def answer_length(self) -> int:
         """Returns the number of tokens of the current answer, the given ones included."""
-        return self.said + (self.given if self.turns == 0 else 0)
+        return self.partial_length + (self.given if self.turns == 0 else 0)
 
     @property
     def over(self) -> bool:
@@ -100,31 +110,31 @@ class EpisodeRecord:
             known = self.noted.setdefault(name, [])
             known += [0.0] * (len(self.ids) - len(known)) + values
         self._extend(ids, True, logp, entropy, self.turns, kept)
-        self.said += len(ids)
-        self.left = None if self.left is None else self.left - len(ids)
+        self.partial_length += len(ids)
+        self.remaining = None if self.remaining is None else self.remaining - len(ids)
 
-    def give(self, ids: list[int]) -> None:
+    def add_given(self, ids: list[int]) -> None:
         """Appends ids to the first answer's given prefix, which are no decisions."""
         self._extend(ids, False, [0.0] * len(ids), [0.0] * len(ids), self.turns, None)
         self.given += len(ids)
 
-    def pay(self, reward: float) -> None:
+    def add_reward(self, reward: float) -> None:
         """Adds the reward of the answer that was just completed, at its last id."""
         self.reward += reward
-        self.paid[-1] += reward
+        self.rewards[-1] += reward
 
     def imitate(self, ids: list[int]) -> None:
         """Appends a demonstration's ids as decisions, with log-probabilities and entropies of 0."""
         self.decide(ids, [0.0] * len(ids), [0.0] * len(ids), None)
 
     @property
-    def saying(self) -> list[int]:
+    def partial_answer(self) -> list[int]:
         """Returns the ids of the incomplete answer, the given ones included."""
-        return self.ids[len(self.ids) - self.room :]
+        return self.ids[len(self.ids) - self.answer_length :]
 
     def complete(self) -> None:
         """Marks the current answer as complete."""
-        self.turns, self.said = self.turns + 1, 0
+        self.turns, self.partial_length = self.turns + 1, 0
 
     def _extend(
         self, ids: list[int], decided: bool, logp: list[float], entropy: list[float] | None, turn: int, kept: Any
@@ -134,7 +144,7 @@ class EpisodeRecord:
         self.logp += logp
         self.entropy = None if self.entropy is None or entropy is None else self.entropy + entropy
         self.turn += [turn] * len(ids)
-        self.paid += [0.0] * len(ids)
+        self.rewards += [0.0] * len(ids)
         self.kept += kept if kept is not None else [None] * len(ids)
 
 
@@ -156,21 +166,21 @@ class RecordedEpisode:
     @property
     def answers(self) -> list[list[int]]:
         """Returns the ids of each answer, turn by turn."""
-        said: dict[int, list[int]] = {}
+        by_turn: dict[int, list[int]] = {}
         for number, turn in zip(self.ids, self.turn, strict=True):
             if turn >= 0:
-                said.setdefault(turn, []).append(number)
-        return [said[turn] for turn in sorted(said)]
+                by_turn.setdefault(turn, []).append(number)
+        return [by_turn[turn] for turn in sorted(by_turn)]
 
     def decisions(self, begin: int, end: int) -> dict[str, Any]:
         """Returns the arguments of `EpisodeRecord.decide` for the ids from `begin` to before `end`."""
-        mine = slice(begin, end)
+        span = slice(begin, end)
         return {
-            "ids": self.ids[mine],
-            "logp": self.logp[mine],
-            "entropy": None if self.entropy is None else self.entropy[mine],
-            "kept": self.kept[mine],
-            "noted": {name: values[mine] for name, values in self.noted.items()},
+            "ids": self.ids[span],
+            "logp": self.logp[span],
+            "entropy": None if self.entropy is None else self.entropy[span],
+            "kept": self.kept[span],
+            "noted": {name: values[span] for name, values in self.noted.items()},
         }
 
 
@@ -194,12 +204,12 @@ def pasts(experience: Experience, at: Tensor | None = None) -> list[RecordedEpis
     end = (tokens >= 0).sum(1) if at is None else at
     given, hinted = experience.extras["given"].tolist(), experience.extras["hinted"].tolist()
     noted = {name: experience.extras[name] for name in NOTED if name in experience.extras}
-    found = []
+    records = []
     for b, n in enumerate(end.tolist()):
         chosen: list[Tensor | None] = [None] * n
         if kept is not None:
             chosen = [ids[ids >= 0].cpu() for ids in kept[b, :n]]
-        found.append(
+        records.append(
             RecordedEpisode(
                 ids=tokens[b, :n].tolist(),
                 turn=experience.turn[b, :n].tolist(),
@@ -211,7 +221,7 @@ def pasts(experience: Experience, at: Tensor | None = None) -> list[RecordedEpis
                 noted={name: values[b, :n].tolist() for name, values in noted.items()},
             )
         )
-    return found
+    return records
 
 
 def to_experience(
@@ -276,9 +286,9 @@ def _extras(
         "task": [row.task for row in rows],
         "kind": [row.task.kind for row in rows],
         "solved": table.column([row.solved for row in rows], torch.bool),
-        "answer_reward": table.padded([row.paid for row in rows], 0.0, torch.float32),
+        "answer_reward": table.padded([row.rewards for row in rows], 0.0, torch.float32),
         "given": table.column([row.given for row in rows], torch.long),
-        "hinted": table.column([row.whispered is not None for row in rows], torch.bool),
+        "hinted": table.column([row.hidden_prompt is not None for row in rows], torch.bool),
     }
     extras |= {
         f"signal_{name}": table.column([row.signals.get(name, 0.0) for row in rows], torch.float32) for name in signals
@@ -288,7 +298,7 @@ def _extras(
     if support.by_entropy is not None:
         if any(name not in row.noted for row in rows for name in NOTED):
             raise SupportError(
-                "the sampler did not tell each token's temperature, and the learner cannot apply it again without; "
+                "the sampler did not report each token's temperature, and the learner cannot apply it again without; "
                 "sample at one temperature, or with rollout.engine: native"
             )
         extras |= {name: table.padded([row.noted[name] for row in rows], 0.0, precision) for name in NOTED}
@@ -298,8 +308,8 @@ def _extras(
 def prompts_of(experience: Experience) -> tuple[Experience, Tensor]:
     """Returns every group's prompt as a row of decisions, and [B] the index of each row's prompt.
 
-    A prompt is what stands before a row's first decision; its first token, with nothing before it, is given. The rows
-    of a group share it, so that of its first row stands for all. The support is the whole vocabulary at temperature 1,
+    A prompt is what precedes a row's first decision; its first token, with nothing before it, is given. The rows
+    of a group share it, so that of its first row is used for all. The support is the whole vocabulary at temperature 1,
     as a prompt is not sampled.
     """
     index, _ = ops.group_index(experience.group)
@@ -313,7 +323,7 @@ def _kept(rows: Sequence[EpisodeRecord], T: int) -> Tensor:
     """Returns [B, T, K] the ids of each decision's support, -1 beyond."""
     if any(decided and ids is None for row in rows for decided, ids in zip(row.decided, row.kept, strict=True)):
         raise SupportError(
-            "the sampler did not tell which ids top-k and top-p left, and the learner cannot renormalise without; "
+            "the sampler did not report which ids top-k and top-p left, and the learner cannot renormalise without; "
             "sample with top_k: 0 and top_p: 1, or with rollout.engine: native"
         )
     width = max((len(k) for row in rows for k in row.kept if k is not None), default=1)

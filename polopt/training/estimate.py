@@ -75,9 +75,9 @@ def estimate(recipe: LanguageRecipe, seconds: float = 6.0) -> Estimate:
         if recipe.reads(name) is not None:
             domain.learn_from(name, _stand_ins(domain.splits[name].train))
     preparing = time.perf_counter() - start
-    asked = {name: sorted(servers_of(a)) for name, a in domain.algorithms.items() if servers_of(a)}
+    servers = {name: sorted(servers_of(a)) for name, a in domain.algorithms.items() if servers_of(a)}
     budget = seconds / len(recipe.stages)
-    steps = {name: _step_seconds(domain, name, budget) for name in recipe.stages if name not in asked}
+    steps = {name: _step_seconds(domain, name, budget) for name in recipe.stages if name not in servers}
     problem = _problem_seconds(domain)
     planned = [
         min(problems, len(domain.splits[name].heldout))
@@ -97,8 +97,8 @@ def estimate(recipe: LanguageRecipe, seconds: float = 6.0) -> Estimate:
         preparing=preparing,
         steps=steps,
         problem=problem,
-        total=None if asked else total,
-        servers=asked,
+        total=None if servers else total,
+        servers=servers,
     )
 
 
@@ -146,13 +146,13 @@ def memory(recipe: LanguageRecipe, policy: LanguagePolicy, prompt: int) -> Holds
     """Predicts the memory of the stage that needs most, in bytes, for prompts of so many tokens and answers that run to
     their limit; the formulas are those of `polopt.plan`. Libraries and the allocator come on top: on the laptop recipe
     a process that should hold 0.25 GB by this sum reached 1.0 GB, and one of 0.48 GB reached 1.1 GB."""
-    found: list[Holds] = []
+    budgets: list[Holds] = []
     for _, job in jobs_of(recipe, shape_of_model(policy.model), policy.device.type, prompt):
-        found += (_counted(held, policy, job) for held in holds(job).values())
-    return max(found, key=lambda held: held.peak)
+        budgets += (_counted(budget, policy, job) for budget in holds(job).values())
+    return max(budgets, key=lambda budget: budget.peak)
 
 
-def _counted(held: Holds, policy: LanguagePolicy, job: PlannedJob) -> Holds:
+def _counted(budget: Holds, policy: LanguagePolicy, job: PlannedJob) -> Holds:
     """Replaces predicted bytes by those counted on the policy itself: with an adapter only its own parameters learn and
     are compared with, and its maps are merged with the base's while answers are sampled, where that is in float32."""
     own = _bytes(policy.own_parameters().values())
@@ -162,11 +162,11 @@ def _counted(held: Holds, policy: LanguagePolicy, job: PlannedJob) -> Holds:
         "Adam state": 2 * own,
         "frozen copies": own * job.demands.frozen,
     }
-    sampling = held.sampling
-    if held.sampling:
+    sampling = budget.sampling
+    if budget.sampling:
         merged = job.work * sum(map(math.prod, adapted_shapes(policy.model))) * (job.work >= 4)
         sampling = {**sampling, "merged weights": merged}
-    return dataclasses.replace(held, always={**held.always, **known}, sampling=sampling)
+    return dataclasses.replace(budget, always={**budget.always, **known}, sampling=sampling)
 
 
 def _bytes(parameters: Iterable[Tensor]) -> float:

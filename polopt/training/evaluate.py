@@ -38,7 +38,7 @@ class HeldOutScore:
     wrong: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     def record(self) -> dict[str, Any]:
-        """Returns the score as it stands in evaluations.jsonl."""
+        """Returns the score as written to evaluations.jsonl."""
         shown = lambda i: {"estimate": i.estimate, "low": i.low, "high": i.high}  # noqa: E731
         lengths = [sum(row.decided) for row in self.rows]
         return {
@@ -75,15 +75,15 @@ def evaluate(
     player.policy.eval()
     size = max(1, BATCH // samples)
     # Prompts of like length share a batch; batches put back in order afterwards.
-    mine = shares([1] * len(tasks), team.size)[team.rank].tolist()
-    order = sorted(mine, key=lambda i: len(tasks[i].prompt))
+    own_indices = shares([1] * len(tasks), team.size)[team.rank].tolist()
+    order = sorted(own_indices, key=lambda i: len(tasks[i].prompt))
     rows: dict[int, list[EpisodeRecord]] = {}
     for start in range(0, len(order), size):
         chosen = order[start : start + size]
-        played = player.play([tasks[i] for i in chosen], samples, support, generator)
-        for row in played:
+        records = player.play([tasks[i] for i in chosen], samples, support, generator)
+        for row in records:
             row.episode = None  # the episode is over, and need not be sent
-        rows |= {i: played[j * samples : (j + 1) * samples] for j, i in enumerate(chosen)}
+        rows |= {i: records[j * samples : (j + 1) * samples] for j, i in enumerate(chosen)}
     rows = {i: found for part in team.gather(rows) for i, found in part.items()}
     wrong = team.gather({name: count - before[name] for name, count in player.executor.counts.items()})
     player.policy.train(mode)

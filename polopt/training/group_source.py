@@ -36,14 +36,14 @@ class GroupSource(LanguageSource):
         return self._tokens
 
     def rollout(self, request: RolloutRequest) -> Experience:
-        mine, play = shares(request.counts.tolist(), self.team.size)[self.team.rank], super().rollout
+        local, play = shares(request.counts.tolist(), self.team.size)[self.team.rank], super().rollout
 
         def share() -> tuple[Experience, Tensor]:
-            part = play(request.of(mine))
-            place = mine[part.group.cpu()]
+            part = play(request.of(local))
+            place = local[part.group.cpu()]
             return part.replace(group=place.to(part.device)), place
 
-        return self._together(share if len(mine) else None)
+        return self._together(share if len(local) else None)
 
     def extend(
         self,
@@ -53,14 +53,14 @@ class GroupSource(LanguageSource):
         at: Tensor | None = None,
         forced_tokens: Sequence[Sequence[int]] | None = None,
     ) -> Experience:
-        mine, go_on = shares([1] * len(experience), self.team.size)[self.team.rank], super().extend
+        local, go_on = shares([1] * len(experience), self.team.size)[self.team.rank], super().extend
 
         def share() -> tuple[Experience, Tensor]:
-            said = None if forced_tokens is None else [forced_tokens[i] for i in mine.tolist()]
-            where = None if at is None else at[mine.to(at.device)]
-            return go_on(experience[mine], copies, max_decisions, where, said), mine.repeat_interleave(copies)
+            local_tokens = None if forced_tokens is None else [forced_tokens[i] for i in local.tolist()]
+            where = None if at is None else at[local.to(at.device)]
+            return go_on(experience[local], copies, max_decisions, where, local_tokens), local.repeat_interleave(copies)
 
-        return self._together(share if len(mine) else None)
+        return self._together(share if len(local) else None)
 
     def _together(self, share: Callable[[], tuple[Experience, Tensor]] | None) -> Experience:
         """Gathers the rows of all processes, in the order of the places that `share` returns with this process's
@@ -70,27 +70,27 @@ class GroupSource(LanguageSource):
         before = self.player.sampled
         part, place = (None, None) if share is None else share()
         own = self.player.sampled - before
-        found = self.team.gather((None if part is None else part.to("cpu"), place, own))
-        self.player.sampled = before + sum(drawn for _, _, drawn in found)
-        parts = [(rows, places) for rows, places, _ in found if rows is not None and places is not None]
+        gathered = self.team.gather((None if part is None else part.to("cpu"), place, own))
+        self.player.sampled = before + sum(sampled for _, _, sampled in gathered)
+        parts = [(rows, places) for rows, places, _ in gathered if rows is not None and places is not None]
         return joined([rows for rows, _ in parts], [places for _, places in parts]).to(self.player.policy.device)
 
     def evaluate(self, experience: Experience, needs: frozenset[str] = frozenset()) -> Evaluation:
         return self.team.evaluate_sharded(self.player.policy, experience, self.rows, needs)
 
     def gradient_norms(self, experience: Experience, block: str | None = "") -> Tensor:
-        mine = shares([1] * len(experience), self.team.size)[self.team.rank]
-        own = super().gradient_norms(experience[mine], block).cpu() if len(mine) else torch.zeros(0)
+        local = shares([1] * len(experience), self.team.size)[self.team.rank]
+        own = super().gradient_norms(experience[local], block).cpu() if len(local) else torch.zeros(0)
         norms = own.new_zeros(len(experience), dtype=torch.float64)
-        for places, values in self.team.gather((mine, own)):
+        for places, values in self.team.gather((local, own)):
             norms[places] = values.double()
         return norms.to(experience.device, self.player.policy.precision)
 
     def greedy(self, tasks: Sequence[Task]) -> list[float]:
-        mine = shares([1] * len(tasks), self.team.size)[self.team.rank].tolist()
+        local = shares([1] * len(tasks), self.team.size)[self.team.rank].tolist()
         before = self.player.sampled
-        own = super().greedy([tasks[i] for i in mine]) if mine else []
-        told = self.team.gather((dict(zip(mine, own, strict=True)), self.player.sampled - before))
-        self.player.sampled = before + sum(drawn for _, drawn in told)
-        found = {place: reward for rewards, _ in told for place, reward in rewards.items()}
+        own = super().greedy([tasks[i] for i in local]) if local else []
+        gathered = self.team.gather((dict(zip(local, own, strict=True)), self.player.sampled - before))
+        self.player.sampled = before + sum(sampled for _, sampled in gathered)
+        found = {place: reward for rewards, _ in gathered for place, reward in rewards.items()}
         return [found[i] for i in range(len(tasks))]

@@ -27,7 +27,7 @@ from polopt.policies.sharded import ShardedPolicy
 from polopt.training.batches import BatchIterator, BroadcastBatches, SynchronousBatches
 from polopt.training.cluster.connect import worker_pool_of
 from polopt.training.cluster.pool_source import ClusterSource
-from polopt.training.cluster.prefetch import Ahead
+from polopt.training.cluster.prefetch import PrefetchedBatches
 from polopt.training.cluster.worker_pool import WorkerPool
 from polopt.training.domain import check_algorithm
 from polopt.training.episode_player import EpisodePlayer
@@ -53,7 +53,7 @@ from polopt.worlds import build_tasks
 from polopt.worlds.contract import try_episode
 from polopt.worlds.executors import Maker
 from polopt.worlds.protocol import Tasks, are_verified
-from polopt.worlds.recipe import made_again
+from polopt.worlds.recipe import rebuild_tasks
 
 # Tasks whose texts a new tokenizer is made from.
 EXAMPLES = 2000
@@ -66,23 +66,23 @@ def open_domain(recipe: LanguageRecipe, team: ProcessGroup, address: str | None)
     Raises:
         ConfigError: the recipe cannot be prepared, there is no such cluster, or not enough memory.
     """
-    with worker_pool_of(recipe, address, team, LanguageDomain) as crew:
+    with worker_pool_of(recipe, address, team, LanguageDomain) as worker_pool:
         if team.size == 1:
             check_memory(recipe)
-        yield LanguageDomain(recipe, team, crew)
+        yield LanguageDomain(recipe, team, worker_pool)
 
 
 class LanguageDomain:
     """The domain of a language recipe: policy, tasks, engine and sources of its stages; see `Domain`.
 
     team: the processes that learn together, this one alone if None. `policy` samples, `learned` learns: the same one,
-    unless its weights lie in pieces. crew: the workers that draw rollouts, None where they are drawn here.
+    unless its weights lie in pieces. worker_pool: the workers that draw rollouts, None where they are drawn here.
     """
 
     def __init__(
-        self, recipe: LanguageRecipe, team: ProcessGroup | None = None, crew: WorkerPool | None = None
+        self, recipe: LanguageRecipe, team: ProcessGroup | None = None, worker_pool: WorkerPool | None = None
     ) -> None:
-        self.recipe, self.crew, self.capabilities = recipe, crew, LANGUAGE
+        self.recipe, self.worker_pool, self.capabilities = recipe, worker_pool, LANGUAGE
         self.team = ProcessGroup() if team is None else team
         recipe.require_installed()
         if recipe.threads is not None:
@@ -134,10 +134,10 @@ class LanguageDomain:
         for name, split in self.splits.items():
             world = self.recipe.tasks_of(name)
             for part in ("train", "heldout"):
-                found.append((getattr(split, part), functools.partial(made_again, world, self.recipe.seed, part)))
+                found.append((getattr(split, part), functools.partial(rebuild_tasks, world, self.recipe.seed, part)))
         for name, tasks in self.others.items():
             world = self.recipe.evaluation.others[name].tasks
-            found.append((tasks, functools.partial(made_again, world, self.recipe.seed, "heldout")))
+            found.append((tasks, functools.partial(rebuild_tasks, world, self.recipe.seed, "heldout")))
         return found
 
     def preflight(self) -> None:
@@ -174,8 +174,8 @@ class LanguageDomain:
             examples = [split.train[i] for i in range(min(EXAMPLES, len(split.train)))]
             texts += [(task.kind, task.prompt, task.solution or "") for task in examples]
             texts += [(task.kind, task.prompt, task.rejected) for task in examples if task.rejected is not None]
-            said = {(message["role"], message["content"]): None for task in examples for message in task.history}
-            texts += [(role, content, "") for role, content in said]
+            messages = {(message["role"], message["content"]): None for task in examples for message in task.history}
+            texts += [(role, content, "") for role, content in messages]
             texts += [("text", text, "") for text in split.texts[:EXAMPLES]]
         policy = new_policy(spec.config, texts, seed=self.recipe.seed, dtype=spec.dtype, **ways)
         check_policy(policy, f"policy.config.model_type = {spec.config['model_type']!r}")
@@ -236,8 +236,8 @@ class LanguageDomain:
         rows = self.recipe.stages[stage].rows if rows is None else rows
         settings: dict[str, Any] = {"rows": rows, "seed": self.recipe.seed_in_round(round, "tasks", stage)}
         settings |= {"generator": self.sampling, "texts": self.splits[stage].texts}
-        if self.crew is not None:
-            return ClusterSource(player, self.crew, stage, **settings)
+        if self.worker_pool is not None:
+            return ClusterSource(player, self.worker_pool, stage, **settings)
         if self.team.size == 1 or self.recipe.cluster is not None:
             return LanguageSource(player, **settings)
         return GroupSource(player, self.team, **settings)
@@ -254,8 +254,8 @@ class LanguageDomain:
         tensors: Mapping[str, Tensor],
     ) -> Iterator[BatchIterator]:
         if isinstance(source, ClusterSource):
-            ahead = Ahead(source, algorithm.sampling, self.policy, base)
-            with ahead.running(first, steps, tensors) as batches:
+            prefetched = PrefetchedBatches(source, algorithm.sampling, self.policy, base)
+            with prefetched.running(first, steps, tensors) as batches:
                 yield BroadcastBatches(batches, self.team, self.recipe.device) if self.team.size > 1 else batches
         elif self.recipe.cluster is not None:
             yield BroadcastBatches(None, self.team, self.recipe.device)
@@ -328,10 +328,10 @@ def with_prompt_logp(experience: Experience, learner: Learner) -> Experience:
 
 def _check_problems(recipe: LanguageRecipe, heldout: int) -> None:
     """Warns if the recipe sets more held-out problems than there are; the default number gives no warning."""
-    asked = recipe.evaluation.problems
-    if asked > heldout and asked != type(recipe.evaluation)().problems:
+    requested = recipe.evaluation.problems
+    if requested > heldout and requested != type(recipe.evaluation)().problems:
         warnings.warn(
-            f"evaluation.problems = {asked}, and the tasks have {heldout} held-out problems: these are taken",
+            f"evaluation.problems = {requested}, and the tasks have {heldout} held-out problems: these are taken",
             PoloptWarning,
             stacklevel=2,
         )

@@ -68,8 +68,8 @@ class PolicySpec(Config):
     @classmethod
     def _template_arguments(cls, value: dict[str, Any]) -> dict[str, Any]:
         loop = {"conversation", "messages", "tokenize", "add_generation_prompt", "continue_final_message"}
-        if taken := value.keys() & loop:
-            raise ValueError(f"{min(taken)} is set by the loop; leave it out")
+        if reserved := value.keys() & loop:
+            raise ValueError(f"{min(reserved)} is set by the loop; leave it out")
         return value
 
     @pydantic.model_validator(mode="after")

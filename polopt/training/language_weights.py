@@ -69,14 +69,14 @@ def _adapter_of_run(policy: LanguagePolicy, folder: Path, where: str) -> dict[st
     base = fingerprint({n: p for n, p in policy.named_parameters() if n in policy.fixed})
     if Run.open(folder).about.get("base", base) != base:
         raise ConfigError(f"{where}: {folder} trained an adapter of another base; name a run on this recipe's")
-    peft, made = require(), policy.frozen()
+    peft, frozen_copy = require(), policy.frozen()
     tensors = peft.load_peft_weights(str(folder / "adapter"), device="cpu")
-    own = parameters_of(made)
+    own = parameters_of(frozen_copy)
     misfit = f"{where}: the adapter in {folder} has other factors than this recipe's; give both the same settings"
     if len(tensors) != sum("lora_" in name for name in own):
         raise ConfigError(misfit)
     try:
-        peft.set_peft_model_state_dict(made.model, tensors)
+        peft.set_peft_model_state_dict(frozen_copy.model, tensors)
     except RuntimeError:
         raise ConfigError(misfit) from None
     return {name: value for name, value in own.items() if "lora_" in name}

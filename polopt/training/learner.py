@@ -111,7 +111,10 @@ class Learner:
         # not depend on which rows share a micro-batch.
         batch = batch[(-ops.group_least(-_width(batch).double(), batch.group)).argsort(stable=True)]
         objective = self.algorithm.objective
-        needs, surveys = objective.active_fields("policy_outputs"), objective.active_fields("full_batch_outputs")
+        outputs, full_batch_outputs = (
+            objective.active_fields("policy_outputs"),
+            objective.active_fields("full_batch_outputs"),
+        )
         active = objective.contributes(batch)
         rows = self.stage.micro_rows or len(batch)
         for parameter in self.policy.parameters():  # also those that do not learn
@@ -119,26 +122,28 @@ class Learner:
         if not active.any():
             return {}
         pieces: Iterable[Experience]
-        if surveys and rows >= len(batch) and self.team.size == 1:
+        if full_batch_outputs and rows >= len(batch) and self.team.size == 1:
             # With all rows in one pass, its own evaluation is that of the full batch.
-            pieces, mine, passes = [batch], torch.ones_like(active), 1
+            pieces, local, passes = [batch], torch.ones_like(active), 1
         else:
-            if surveys:
+            if full_batch_outputs:
                 batch = batch.replace(
-                    full_batch_evaluation=self.team.evaluate_sharded(self.policy, batch, rows, surveys - {"logp"})
+                    full_batch_evaluation=self.team.evaluate_sharded(
+                        self.policy, batch, rows, full_batch_outputs - {"logp"}
+                    )
                 )
-            mine, passes = self.team.assign_rows(self.policy, batch, rows, active, objective.binding)
-            pieces = batch.split(rows, mine, objective.binding)
+            local, passes = self.team.assign_rows(self.policy, batch, rows, active, objective.binding)
+            pieces = batch.split(rows, local, objective.binding)
         metrics: list[dict[str, Tensor]] = [{"loss": torch.zeros(())}]
         logps: list[Tensor] = []
         for micro in pieces:
-            evaluation = self.policy.evaluate(micro, needs)
+            evaluation = self.policy.evaluate(micro, outputs)
             result = objective(micro, evaluation)
             result.loss.backward()
             metrics.append({"loss": result.loss.detach(), **result.metrics})
             logps.append(evaluation.logp.detach())
         for _ in range(passes - len(logps)):
-            nothing(self.policy.evaluate(blank(batch), needs)).backward()
+            nothing(self.policy.evaluate(blank(batch), outputs)).backward()
         self.team.reduce(self.parameters)
         if epoch == 0 and self.stage.minibatches > 1:
             self.noise.see(self.parameters, len(batch))
@@ -149,13 +154,13 @@ class Learner:
                 "or look at the last checkpoint's metrics for where it diverged"
             )
         self.optimiser.step()
-        own = (mine.nonzero().flatten().cpu(), torch.cat(logps).cpu()) if logps else None
-        told = self.team.gather((add_metrics(metrics), own))
-        places, said = zip(*(found for _, found in told if found is not None), strict=True)
+        own = (local.nonzero().flatten().cpu(), torch.cat(logps).cpu()) if logps else None
+        gathered = self.team.gather((add_metrics(metrics), own))
+        places, local_logps = zip(*(found for _, found in gathered if found is not None), strict=True)
         order = torch.cat(places).argsort()
         known = order[active.cpu()[torch.cat(places)[order]]]
-        record = add_metrics(numbers for numbers, _ in told)
-        logp = torch.cat(said)[known].to(batch.device)
+        record = add_metrics(numbers for numbers, _ in gathered)
+        logp = torch.cat(local_logps)[known].to(batch.device)
         return {**record, "grad_norm": norm, **_against_sampler(batch[active], logp, first)}
 
     def evaluate(self, experience: Experience, needs: Iterable[str] = (), policy: Policy | None = None) -> Evaluation:
@@ -171,12 +176,13 @@ class Learner:
         log-probabilities of that policy."""
         found: dict[str, Any] = {}
         extras = {name: f"extras.{name.removeprefix(OLD)}" for name in needs if name.startswith(OLD)}
-        asked = {*extras.values()} | ({"value"} & needs)
-        if asked or "old_logp" in needs:
-            now = self.evaluate(experience, asked)
+        outputs = {*extras.values()} | ({"value"} & needs)
+        if outputs or "old_logp" in needs:
+            now = self.evaluate(experience, outputs)
             found["old_logp"] = now.logp
             found["extras"] = {
-                old.removeprefix("extras."): now.extras[said.removeprefix("extras.")] for old, said in extras.items()
+                old.removeprefix("extras."): now.extras[output.removeprefix("extras.")]
+                for old, output in extras.items()
             }
             if "value" in needs:
                 found |= {"value": now.value, "final_value": now.final_value}
@@ -242,9 +248,9 @@ def learning_rate(spec: OptimiserSpec, step: int, steps: int) -> float:
     if step < spec.warmup:
         return spec.lr * (step + 1) / spec.warmup
     done = (step - spec.warmup) / max(1, steps - spec.warmup)
-    left = {"constant": 1.0, "linear": 1 - done, "cosine": (1 + math.cos(math.pi * done)) / 2}[spec.decay]
+    fraction = {"constant": 1.0, "linear": 1 - done, "cosine": (1 + math.cos(math.pi * done)) / 2}[spec.decay]
     floor = 1.0 if spec.decay == "constant" else spec.final
-    return spec.lr * (floor + (1 - floor) * left)
+    return spec.lr * (floor + (1 - floor) * fraction)
 
 
 def _width(batch: Experience) -> Tensor:

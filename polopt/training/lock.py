@@ -29,7 +29,7 @@ class FolderLock:
         self._lock = filelock.FileLock(self.folder / LOCK)
 
     @contextmanager
-    def held(self, wait_s: float = 0.0) -> Iterator[None]:
+    def acquired(self, wait_s: float = 0.0) -> Iterator[None]:
         """Holds the lock during the block; may be nested. wait_s: how long another owner may take to release it.
 
         Raises:

@@ -23,7 +23,7 @@ from polopt.threads import giving_way
 from polopt.training.batches import BatchIterator
 from polopt.training.checkpoints import Checkpoint
 from polopt.training.domain import Domain, Score
-from polopt.training.measure import zeros_meant
+from polopt.training.measure import zero_metric_sentences
 from polopt.training.process_group import ProcessGroup
 from polopt.training.recipe import Recipe
 from polopt.training.reference_policy import load_parameters, parameters_of, wholly
@@ -48,10 +48,10 @@ class Watcher(Protocol):
         resumed run, 0 for a new one."""
 
     def step(self, record: Mapping[str, Any]) -> None:
-        """Called after each optimiser step with its record, as it stands in metrics.jsonl."""
+        """Called after each optimiser step with its record, as written to metrics.jsonl."""
 
     def evaluation(self, record: Mapping[str, Any]) -> None:
-        """Called after each evaluation with its record, as it stands in evaluations.jsonl."""
+        """Called after each evaluation with its record, as written to evaluations.jsonl."""
 
 
 class Training:
@@ -156,7 +156,7 @@ class Training:
                 record = self._step(name, step, learning, batches)
                 done = step + 1
                 if done == min(EARLY, stage.steps):
-                    sentences = zeros_meant(algorithm, self._metrics(name))
+                    sentences = zero_metric_sentences(algorithm, self._metrics(name))
                     warn((f"stages.{name}: {sentence}" for sentence in sentences), self.team)
                 if stage.until is not None:
                     records.append(record)

@@ -68,7 +68,7 @@ def describe(experience: Experience) -> dict[str, Any]:
         record["reference_kl"] = float(reference_kl(experience.rollout_logp, experience.ref_logp, experience.mask))
     if experience.entropy is not None:
         record["entropy"] = float(ops.masked_mean(experience.entropy, experience.mask))
-    record |= _told(done) | _attempts(done)
+    record |= _signal_metrics(done) | _attempts(done)
     kinds = [task.kind for task in done.extras["task"]]
     for kind in sorted(set(kinds)):
         rows = torch.tensor([k == kind for k in kinds], device=experience.device)
@@ -89,7 +89,7 @@ def metrics_of(part: Part, experience: Experience) -> dict[str, float]:
     return found
 
 
-def zeros_meant(part: Part, records: Sequence[Mapping[str, Any]]) -> list[str]:
+def zero_metric_sentences(part: Part, records: Sequence[Mapping[str, Any]]) -> list[str]:
     """Returns sentences on the metrics of a part, and of those inside it, that are 0 in all of these records of a
     stage."""
     return [
@@ -112,17 +112,19 @@ def _attempts(done: Experience) -> dict[str, float]:
     return {f"attempts/{name}": value for name, value in found._asdict().items()}
 
 
-def _told(done: Experience) -> dict[str, float]:
+def _signal_metrics(done: Experience) -> dict[str, float]:
     """Computes the means of the world's signals, and, where one of them is the truth, the verifier's error rates:
     reward for wrong answers, none for right ones. Rows in which a signal is NaN do not count."""
-    told = {k: v.double() for k, v in done.extras.items() if k.startswith("signal_")}
-    record = {f"signal/{k.removeprefix('signal_')}": float(v.nanmean()) for k, v in told.items() if not v.isnan().all()}
-    if "signal_true" in told:
-        known = ~told["signal_true"].isnan()
-        truth, paid = told["signal_true"][known] >= 1, done.outcome[known] >= 1
+    signals = {k: v.double() for k, v in done.extras.items() if k.startswith("signal_")}
+    record = {
+        f"signal/{k.removeprefix('signal_')}": float(v.nanmean()) for k, v in signals.items() if not v.isnan().all()
+    }
+    if "signal_true" in signals:
+        known = ~signals["signal_true"].isnan()
+        truth, rewarded = signals["signal_true"][known] >= 1, done.outcome[known] >= 1
         if len(truth):
-            found = audit_verifier(paid.cpu(), truth.cpu())
-            rates = {"false_positive": found.false_positive, "false_negative": found.false_negative}
+            audit = audit_verifier(rewarded.cpu(), truth.cpu())
+            rates = {"false_positive": audit.false_positive, "false_negative": audit.false_negative}
             record |= {f"verifier/{k}": rate.estimate for k, rate in rates.items() if rate is not None}
     return record
 

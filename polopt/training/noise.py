@@ -20,7 +20,7 @@ class NoiseMeter:
     """A meter of the gradient noise scale, the batch size in rows beyond which more rows gain little, from the
     minibatches' gradients and their mean.
 
-    Signal and noise are averaged over steps apart, and only then divided, as the ratio of one step's estimates means
+    Signal and noise are each averaged over steps, and only then divided, as the ratio of one step's estimates means
     nothing. The policy moves a little between the minibatches; that is taken for noise. `moments` is all its state.
     """
 
@@ -45,8 +45,8 @@ class NoiseMeter:
         self._total, self._squares, self._rows = [], [], 0
         if n < 2:
             return None
-        whole = gradient_norm(total) ** 2 / n**2
-        now = gradient_noise(sum(squares) / n, whole, max(1, rows // n), rows)
+        mean_norm = gradient_norm(total) ** 2 / n**2
+        now = gradient_noise(sum(squares) / n, mean_norm, max(1, rows // n), rows)
         self.moments = (1 - SHARE) * self.moments + SHARE * torch.tensor([now.signal, now.noise], dtype=torch.float64)
         signal, noise = self.moments.tolist()
         return max(0.0, noise) / signal if signal > max(0.0, LEAST * noise) else None

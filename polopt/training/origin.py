@@ -161,12 +161,12 @@ def _digest(path: Path, size: int, modified: int) -> str:
 def base_of(about: Mapping[str, Any]) -> Path:
     """Returns the folder where relative paths of a run's recipe begin: the one that it began in; if not all of the
     files are there, the present one if they are there; else the former, if it is there."""
-    home, here = Path(about.get("directory", ".")).absolute(), Path.cwd()
+    start_folder, here = Path(about.get("directory", ".")).absolute(), Path.cwd()
     relative = [e["named"] for e in about.get("files", ()) if e["kind"] != "module"]
-    for base in (home, here):
+    for base in (start_folder, here):
         if base.is_dir() and all((base / name).exists() for name in relative):
             return base
-    return home if home.is_dir() else here
+    return start_folder if start_folder.is_dir() else here
 
 
 def _place(entry: Mapping[str, Any], base: Path) -> Path:
@@ -201,34 +201,34 @@ def entered(run: Run) -> Iterator[Recipe]:
     """
     run = type(run)(run.folder.absolute())
     with at_base(run) as base:
-        gone = _gone(run, run.about, base)
-        if not gone:
+        missing = _missing(run, run.about, base)
+        if not missing:
             yield recipes.load(run.recipe)
             return
-        listed = ", ".join(f"{name} -> {copy}" for name, copy in gone.items())
+        listed = ", ".join(f"{name} -> {copy}" for name, copy in missing.items())
         sentence = f"files that the recipe of {run.folder} names are gone, and their copies are used: {listed}"
         warnings.warn(sentence, PoloptWarning, stacklevel=3)
-        data = _replaced(yaml.safe_load(run.recipe.read_text(encoding="utf-8")), gone)
+        data = _replaced(yaml.safe_load(run.recipe.read_text(encoding="utf-8")), missing)
         yield recipes.recipe_of(data, run.recipe.name)
 
 
-def _gone(run: Run, about: Mapping[str, Any], base: Path) -> dict[str, str]:
+def _missing(run: Run, about: Mapping[str, Any], base: Path) -> dict[str, str]:
     """Maps the typed name of each file that is not in its place any more to its copy."""
     entries = [e for e in about.get("files", ()) if e["copy"] and not _place(e, base).is_file()]
     copies = {e["named"]: run.folder / e["copy"] for e in entries}
     return {named: str(copy) for named, copy in copies.items() if copy.is_file()}
 
 
-def _replaced(value: Any, gone: Mapping[str, str]) -> Any:
+def _replaced(value: Any, missing: Mapping[str, str]) -> Any:
     if isinstance(value, Mapping):
-        return {key: _replaced(inner, gone) for key, inner in value.items()}
+        return {key: _replaced(inner, missing) for key, inner in value.items()}
     if isinstance(value, list):
-        return [_replaced(inner, gone) for inner in value]
+        return [_replaced(inner, missing) for inner in value]
     if isinstance(value, str):
         named, colon, name = value.rpartition(":")
-        if colon and named in gone:
-            return f"{gone[named]}:{name}"
-        return gone.get(value, value)
+        if colon and named in missing:
+            return f"{missing[named]}:{name}"
+        return missing.get(value, value)
     return value
 
 
@@ -237,7 +237,7 @@ def check(run: Run) -> list[str]:
     old -> new. Warns of changes that may only matter: another processor, Python, NumPy or commit, fewer cores."""
     about = run.about
     if "recipe" not in about:
-        return ["run.json does not say what the run began with"]
+        return ["run.json does not record what the run began with"]
     now = environment()
     changed = [f"{n} {about[n]} -> {now[n]}" for n in DECISIVE if about.get(n) != now[n] and _used(n, about)]
     changed += _recipe_changes(run, about)
@@ -307,11 +307,11 @@ def accept(run: Run, changed: Sequence[str]) -> dict[str, Any]:
     """Returns the additions to run.json with which a run goes on from its last checkpoint in spite of changes: the
     present state is recorded as its beginning, and the changes are noted. To be called inside `entered`."""
     about = run.about
-    fresh = record(run.recipe.read_text(encoding="utf-8"), run.folder)
-    there = {entry["named"] for entry in fresh["files"]}
+    present = record(run.recipe.read_text(encoding="utf-8"), run.folder)
+    there = {entry["named"] for entry in present["files"]}
     # The entries of missing files, and their copies, stay.
-    fresh["files"] += [entry for entry in about.get("files", ()) if entry["named"] not in there]
-    return fresh | {"anyway": [*about.get("anyway", []), {"step": run.checkpoint, "changed": list(changed)}]}
+    present["files"] += [entry for entry in about.get("files", ()) if entry["named"] not in there]
+    return present | {"anyway": [*about.get("anyway", []), {"step": run.checkpoint, "changed": list(changed)}]}
 
 
 def changed_settings(old: Any, new: Any, setting: str = "") -> list[tuple[str, Any, Any]]:

@@ -55,8 +55,8 @@ def job_of(
         "checkpointing": policy.checkpointing,
         "lora": policy.adapter.rank if isinstance(policy.adapter, AdapterSpec) else 0,
     }
-    given = {name: value for name, value in others.items() if value is not None}
-    settings |= given
+    overrides = {name: value for name, value in others.items() if value is not None}
+    settings |= overrides
     return PlannedJob(shape=shape, device=device, demands=needs, prompt=prompt, answer=answer, limit=limit, **settings)
 
 
@@ -79,12 +79,12 @@ def check_memory(recipe: LanguageRecipe) -> None:
     have = memory_of(recipe.device)
     shape = shape_of_place(name)
     for stage, job in jobs_of(recipe, shape, recipe.device, LEAST_PROMPT):
-        for held in holds(job).values():
-            if held.peak > have:
-                largest = sorted(held.items.items(), key=lambda item: -item[1])[:4]
+        for budget in holds(job).values():
+            if budget.peak > have:
+                largest = sorted(budget.items.items(), key=lambda item: -item[1])[:4]
                 parts = ", ".join(f"{what} {value / 1e9:.1f} GB" for what, value in largest if value)
                 raise ConfigError(
-                    f"stages.{stage} needs at least {held.peak / 1e9:.1f} GB with policy.model = {name!r} ({parts}), "
+                    f"stages.{stage} needs at least {budget.peak / 1e9:.1f} GB with policy.model = {name!r} ({parts}), "
                     f"and {recipe.device} has {have / 1e9:.1f} GB; set micro_rows, policy.checkpointing: true, an "
                     "adapter, policy.dtype: bfloat16, or take a smaller model"
                 )

@@ -43,7 +43,7 @@ class PreferenceScore:
     samples: int = 1
 
     def record(self) -> dict[str, Any]:
-        """Returns the score as it stands in evaluations.jsonl; `solved` counts right rankings."""
+        """Returns the score as written to evaluations.jsonl; `solved` counts right rankings."""
         shown = lambda i: {"estimate": i.estimate, "low": i.low, "high": i.high}  # noqa: E731
         return {
             "problems": self.problems,
@@ -64,9 +64,9 @@ def evaluate_pairs(
     team = ProcessGroup() if team is None else team
     mode = player.policy.training
     player.policy.eval()
-    mine = shares([1] * len(tasks), team.size)[team.rank].tolist()
+    own_indices = shares([1] * len(tasks), team.size)[team.rank].tolist()
     # Pairs of like length share a pass.
-    order = sorted(mine, key=lambda i: len(tasks[i].prompt) + len(tasks[i].solution or ""))
+    order = sorted(own_indices, key=lambda i: len(tasks[i].prompt) + len(tasks[i].solution or ""))
     found: dict[int, tuple[float, EpisodeRecord]] = {}
     for start in range(0, len(order), BATCH):
         chosen = order[start : start + BATCH]

@@ -28,11 +28,11 @@ def check_tasks(players: Mapping[str, EpisodePlayer]) -> None:
     Warns:
         PoloptWarning: no reference answer is rewarded, or some are longer than the limit.
     """
-    seen = set()
+    checked = set()
     for stage, player in reversed(list(players.items())):  # of stages that share their tasks, the last names them
         key = (id(player.tasks), player.limit)
-        if key not in seen:
-            seen.add(key)
+        if key not in checked:
+            checked.add(key)
             check_chat_template(stage, player)
             if are_verified(player.tasks):
                 check_reference_rewards(stage, player)
@@ -73,9 +73,9 @@ def is_chat(task: Task) -> bool:
 def check_reference_rewards(stage: str, player: EpisodePlayer) -> None:
     """Scores the reference answers of a few tasks, spread evenly; warns if none gets a positive reward."""
     tasks = [task for task in spread(player.tasks, SCORED) if task.solution is not None]
-    plays = player.executor.open(player.tasks, tasks)
-    player.executor.reset(plays)
-    steps = player.executor.step(plays, [task.solution or "" for task in tasks])
+    handles = player.executor.open(player.tasks, tasks)
+    player.executor.reset(handles)
+    steps = player.executor.step(handles, [task.solution or "" for task in tasks])
     scored = [(task, step.reward) for task, step in zip(tasks, steps, strict=True) if not step.info.get("lost")]
     if not scored or any(reward > 0 for _, reward in scored):
         return

@@ -89,7 +89,7 @@ class ProcessGroup:
         weight = torch.where(active, there.sum(1).clamp(min=1), 0)
         weights = weight.new_zeros(int(index.max()) + 1).index_add(0, index, weight)
         found = [torch.isin(index, share.to(index.device)) & active for share in shares(weights.tolist(), self.size)]
-        passes = [len(batch.micro_batches(rows, mine, binds)) for mine in found]
+        passes = [len(batch.micro_batches(rows, local, binds)) for local in found]
         return found[self.rank], max(passes) if any(map(_in_pieces, policy.parameters())) else passes[self.rank]
 
     @torch.no_grad()
@@ -101,11 +101,11 @@ class ProcessGroup:
         needs = frozenset(needs)
         if self.size == 1:
             return Evaluation.cat([policy.evaluate(micro, needs, top=top) for micro in batch.split(rows)])
-        mine, passes = self.assign_rows(policy, batch, rows)
-        said = [policy.evaluate(micro, needs, top=top) for micro in batch.split(rows, only=mine)]
-        for _ in range(passes - len(said)):
+        local, passes = self.assign_rows(policy, batch, rows)
+        evaluations = [policy.evaluate(micro, needs, top=top) for micro in batch.split(rows, only=local)]
+        for _ in range(passes - len(evaluations)):
             policy.evaluate(blank(batch), needs, top=top)
-        own = (mine.nonzero().flatten().cpu(), Evaluation.cat(said).to("cpu") if said else None)
+        own = (local.nonzero().flatten().cpu(), Evaluation.cat(evaluations).to("cpu") if evaluations else None)
         found = [(places, part) for places, part in self.gather(own) if part is not None]
         order = torch.cat([places for places, _ in found]).argsort()
         return Evaluation.cat([part for _, part in found])[order].to(batch.device)
@@ -194,8 +194,8 @@ def blank(batch: Experience) -> Experience:
 
 def nothing(evaluation: Evaluation) -> Tensor:
     """Returns a zero that depends on every output, so that FSDP's hooks fire."""
-    said = [getattr(evaluation, name) for name in (*SAID, "final_value")] + [*evaluation.extras.values()]
-    return torch.stack([(v * 0).sum() for v in said if v is not None and v.requires_grad]).sum()
+    outputs = [getattr(evaluation, name) for name in (*SAID, "final_value")] + [*evaluation.extras.values()]
+    return torch.stack([(v * 0).sum() for v in outputs if v is not None and v.requires_grad]).sum()
 
 
 def _versions(room: nn.Module) -> dict[str, tuple[int, int]]:

@@ -21,7 +21,7 @@ from polopt.worlds.protocol import Tasks, TaskSplit, are_verified, signals_of
 # Tasks that are inspected before a stage begins.
 FIRST = 64
 
-# The prefix of fields with a world's signals, its numbers on an answer beside the reward.
+# The prefix of fields with a world's signals, its numbers on an answer in addition to the reward.
 SIGNAL = "extras.signal_"
 
 _FIELDS = frozenset(
@@ -64,7 +64,7 @@ LANGUAGE = Capabilities(
 )
 # Property that tasks may lack -> the clause of the sentence on a part that needs it.
 _COME_WITHOUT: Mapping[str, str] = {
-    SIGNAL: "reads {names}, which the tasks do not tell{nearest}; take tasks whose steps give these signals, or "
+    SIGNAL: "reads {names}, which the tasks do not report{nearest}; take tasks whose steps give these signals, or "
     "another part",
     "texts": "reads raw texts, and the tasks come without; set tasks.texts to a file of them",
     "demonstrations": "imitates solutions, and the tasks come without; leave the stage out, or give the tasks "
@@ -80,7 +80,7 @@ def with_tasks(capabilities: Capabilities, algorithm: Algorithm, split: TaskSpli
     """Returns the capabilities of a language loop with these tasks: only their signals, and only the source
     capabilities that they support."""
     signals = {SIGNAL + name for name in signals_of(split.train)}
-    wanted = frozenset[str]().union(*(capabilities_of(part, algorithm) for part in algorithm.parts()))
+    required = frozenset[str]().union(*(capabilities_of(part, algorithm) for part in algorithm.parts()))
     absent = {
         name
         for name, there in (
@@ -89,7 +89,7 @@ def with_tasks(capabilities: Capabilities, algorithm: Algorithm, split: TaskSpli
             ("pairs", lambda: split.train[0].rejected is not None),
             ("rollouts", lambda: are_verified(split.train)),
         )
-        if name in wanted and not there()
+        if name in required and not there()
     }
     return dataclasses.replace(
         capabilities,

@@ -86,8 +86,8 @@ class Recipe(Config):
                 if stage not in names:
                     raise ValueError(f"{where} names stage {stage!r:.70}, which is not there{nearest(stage, names)}")
                 if stage not in before:
-                    given = f"one of {', '.join(before)}" if before else "initial, or {run: FOLDER}"
-                    raise ValueError(f"{where} names stage {stage}, which has not been run by then; give {given}")
+                    choices = f"one of {', '.join(before)}" if before else "initial, or {run: FOLDER}"
+                    raise ValueError(f"{where} names stage {stage}, which has not been run by then; give {choices}")
         return self
 
     def weights(self) -> dict[str, Any]:

@@ -44,8 +44,8 @@ class References:
         """Moves the reference towards the policy: called after the policy and the algorithm's counters have advanced by
         a batch."""
         if "ref_logp" in self.policies:
-            ahead = self.policy.own_parameters()
-            self.algorithm.update_reference(self.policies["ref_logp"].own_parameters().values(), ahead.values())
+            current = self.policy.own_parameters()
+            self.algorithm.update_reference(self.policies["ref_logp"].own_parameters().values(), current.values())
 
     @property
     def fixed(self) -> LanguagePolicy | None:

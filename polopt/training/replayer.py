@@ -11,7 +11,7 @@ from polopt.policies.language import LanguagePolicy
 from polopt.sampling.source_protocols import AnswerTurn
 from polopt.training.episode_record import EpisodeRecord, RecordedEpisode
 from polopt.training.preflight_models import ContextError, check_room
-from polopt.worlds.executors import EpisodeExecutor, Play, ScoringProcessExecutor
+from polopt.worlds.executors import EpisodeExecutor, EpisodeHandle, ScoringProcessExecutor
 from polopt.worlds.protocol import Task, Tasks
 
 
@@ -42,9 +42,9 @@ class EpisodeReplayer:
         """Returns the ids of a demonstrated first answer but the last, which the policy always decides."""
         return self.dialogue.answer(action)[:-1]
 
-    def _demonstrated(self, tasks: Sequence[Task], plays: Sequence[Play]) -> list[str]:
+    def _demonstrated(self, tasks: Sequence[Task], handles: Sequence[EpisodeHandle]) -> list[str]:
         lost = self.executor.lost
-        actions = self.executor.demonstrate(plays)
+        actions = self.executor.demonstrate(handles)
         for task, action in zip(tasks, actions, strict=True):
             if action is None:
                 raise ValueError(
@@ -61,11 +61,11 @@ class EpisodeReplayer:
         Raises:
             ValueError: as `demonstrate`.
         """
-        plays = self.executor.open(self.tasks, tasks)
-        self.executor.reset(plays)
-        return [len(self._but_the_last(action)) + 1 for action in self._demonstrated(tasks, plays)]
+        handles = self.executor.open(self.tasks, tasks)
+        self.executor.reset(handles)
+        return [len(self._but_the_last(action)) + 1 for action in self._demonstrated(tasks, handles)]
 
-    def resume(self, stood: Sequence[tuple[Task, int, RecordedEpisode]]) -> list[EpisodeRecord]:
+    def resume(self, records: Sequence[tuple[Task, int, RecordedEpisode]]) -> list[EpisodeRecord]:
         """Restores recorded episodes (task, group, record) by replaying the policy's answers; the world must answer as
         it did.
 
@@ -73,19 +73,19 @@ class EpisodeReplayer:
             ValueError: it did not, so that its rewards would not belong to the record; or the sampler's context had a
                 hint that the record lacks.
         """
-        for task, _, past in stood:
+        for task, _, past in records:
             if past.hinted:
                 raise ValueError(
                     f"task {task.id} cannot go on from where it stood: its sampler had read a hint that is not on "
                     "record; go on with rows that had no hidden hint"
                 )
-        lost, plays = self.executor.lost, self.executor.open(self.tasks, [task for task, _, _ in stood])
-        self.executor.reset(plays)
-        rows, pasts = [], [past for _, _, past in stood]
-        for (task, group, past), play in zip(stood, plays, strict=True):
+        lost, handles = self.executor.lost, self.executor.open(self.tasks, [task for task, _, _ in records])
+        self.executor.reset(handles)
+        rows, pasts = [], [past for _, _, past in records]
+        for (task, group, past), handle in zip(records, handles, strict=True):
             begin = next((i for i, turn in enumerate(past.turn) if turn >= 0), len(past.ids))
-            rows.append(EpisodeRecord.begin(task, group, play, past.ids[:begin]))
-            rows[-1].give(past.ids[begin : begin + past.given])
+            rows.append(EpisodeRecord.begin(task, group, handle, past.ids[:begin]))
+            rows[-1].add_given(past.ids[begin : begin + past.given])
         going = list(zip(rows, pasts, strict=True))
         while going:
             going = [(row, past) for row, past in going if not row.over and self._repeat(row, past)]
@@ -111,32 +111,32 @@ class EpisodeReplayer:
         if begin == end or row.ids != past.ids[:begin]:
             return False
         row.decide(**past.decisions(begin, end))
-        row.answer = self.dialogue.text(row.saying)
+        row.answer = self.dialogue.text(row.partial_answer)
         return row.ids[-1] in self.policy.stop
 
-    def say(self, row: EpisodeRecord, ids: Sequence[int]) -> None:
+    def force_tokens(self, row: EpisodeRecord, ids: Sequence[int]) -> None:
         """Appends ids to a row as forced decisions, which were not sampled.
 
         Raises:
             ValueError: one of them ends the answer, or they leave no room for more.
         """
-        if self.policy.stop & set(ids) or len(ids) >= min(self.limit - row.room, self._space(row)):
+        if self.policy.stop & set(ids) or len(ids) >= min(self.limit - row.answer_length, self._space(row)):
             raise ValueError(
-                f"extend: a row of {row.room} tokens cannot say {list(ids)} and go on: at most {self.limit} tokens an "
-                "answer, none of which stops it, within the model's context"
+                f"extend: a row of {row.answer_length} tokens cannot go on after the forced tokens {list(ids)}: at "
+                f"most {self.limit} tokens an answer, none of which stops it, within the model's context"
             )
         row.decide(list(ids), [0.0] * len(ids), [0.0] * len(ids), None)
 
     def feedback(self, tasks: Sequence[Task], answers: Sequence[Sequence[list[int]]]) -> list[str | None]:
         """Returns, for each task, the world's feedback on the last of these answers that reached it."""
-        plays = self.executor.open(self.tasks, tasks)
-        self.executor.reset(plays)
+        handles = self.executor.open(self.tasks, tasks)
+        self.executor.reset(handles)
         found: list[str | None] = [None] * len(tasks)
         going = dict.fromkeys(range(len(tasks)))
         for turn in range(max(map(len, answers), default=0)):
             here = [i for i in going if turn < len(answers[i]) and answers[i][turn][-1] in self.policy.stop]
-            said = [self.dialogue.text(answers[i][turn]) for i in here]
-            for i, step in zip(here, self.executor.step([plays[i] for i in here], said), strict=True):
+            texts = [self.dialogue.text(answers[i][turn]) for i in here]
+            for i, step in zip(here, self.executor.step([handles[i] for i in here], texts), strict=True):
                 found[i] = step.info.get("feedback")
                 if step.over:
                     del going[i]
@@ -149,7 +149,7 @@ class EpisodeReplayer:
             ValueError: the world shows no solution to a task, or not within the time limit.
         """
         lost = self.executor.lost
-        rows = going = self._fresh(tasks, range(len(tasks)))
+        rows = going = self._open(tasks, range(len(tasks)))
         while going:
             actions = self._demonstrated([row.task for row in going], [row.episode for row in going])
             for row, action in zip(going, actions, strict=True):
@@ -186,7 +186,7 @@ class EpisodeReplayer:
         Raises:
             ValueError: a task comes without one of the two; one does not fit in the model's context.
         """
-        rows = self._fresh(each(tasks, [2] * len(tasks)), each(range(len(tasks)), [2] * len(tasks)))
+        rows = self._open(each(tasks, [2] * len(tasks)), each(range(len(tasks)), [2] * len(tasks)))
         for i, row in enumerate(rows):
             answer = row.task.rejected if i % 2 else row.task.solution
             if answer is None:
@@ -196,7 +196,7 @@ class EpisodeReplayer:
                 )
             self._imitate(row, answer, "rejected answer" if i % 2 else "preferred answer")
             row.complete()
-            row.pay(float(i % 2 == 0))
+            row.add_reward(float(i % 2 == 0))
             row.solved, row.terminated = i % 2 == 0, True
         return rows
 
@@ -209,43 +209,45 @@ class EpisodeReplayer:
         Raises:
             ValueError: an id that no token has.
         """
-        known = self.policy.model.get_input_embeddings().weight.shape[0]
-        told = (ids for given in answers for turns in given for ids in turns if not isinstance(ids, str))
-        if any(not 0 <= token < known for ids in told for token in ids):
-            raise ValueError(f"receive: an answer has a token that is none of the {known} of this policy")
-        counts = [len(given) for given in answers]
-        rows = self._fresh(each(tasks, counts), each(range(len(tasks)), counts))
-        said = [turns for given in answers for turns in given]
-        for turn in range(max(map(len, said), default=0)):
-            here = [(row, turns[turn]) for row, turns in zip(rows, said, strict=True) if turn < len(turns)]
-            self._step([row for row, answer in here if self._hear(row, answer)])
+        vocabulary = self.policy.model.get_input_embeddings().weight.shape[0]
+        token_lists = (
+            ids for rows_of_task in answers for turns in rows_of_task for ids in turns if not isinstance(ids, str)
+        )
+        if any(not 0 <= token < vocabulary for ids in token_lists for token in ids):
+            raise ValueError(f"receive: an answer has a token that is none of the {vocabulary} of this policy")
+        counts = [len(rows_of_task) for rows_of_task in answers]
+        rows = self._open(each(tasks, counts), each(range(len(tasks)), counts))
+        turns_of_rows = [turns for rows_of_task in answers for turns in rows_of_task]
+        for turn in range(max(map(len, turns_of_rows), default=0)):
+            here = [(row, turns[turn]) for row, turns in zip(rows, turns_of_rows, strict=True) if turn < len(turns)]
+            self._step([row for row, answer in here if self._append_imported(row, answer)])
         for row in rows:
             row.truncated = row.truncated or not row.terminated
         return rows
 
-    def _hear(self, row: EpisodeRecord, answer: AnswerTurn) -> bool:
+    def _append_imported(self, row: EpisodeRecord, answer: AnswerTurn) -> bool:
         """Appends an imported answer to a row. Returns whether it is complete, and so passed to the world."""
-        whole = self.dialogue.answer(answer) if isinstance(answer, str) else list(answer)
+        tokens = self.dialogue.answer(answer) if isinstance(answer, str) else list(answer)
         space = self._space(row)
-        ids = whole[: min(self.limit, space)]
+        ids = tokens[: min(self.limit, space)]
         if row.over or not ids:
             return False
         row.imitate(ids)
         row.answer = self.dialogue.text(ids)
         if ids[-1] in self.policy.stop:
             return True
-        if space < min(self.limit, len(whole)):
+        if space < min(self.limit, len(tokens)):
             self._count_full(row)
         row.complete()
         row.truncated = True
         return False
 
-    def _fresh(self, tasks: Sequence[Task], groups: Sequence[int]) -> list[EpisodeRecord]:
+    def _open(self, tasks: Sequence[Task], groups: Sequence[int]) -> list[EpisodeRecord]:
         """Opens an episode of each task."""
-        plays = self.executor.open(self.tasks, tasks)
-        begun = zip(self.executor.reset(plays), (task.history for task in tasks), strict=True)
+        handles = self.executor.open(self.tasks, tasks)
+        begun = zip(self.executor.reset(handles), (task.history for task in tasks), strict=True)
         openings = self.dialogue.openings([*begun])
-        rows = [EpisodeRecord.begin(*row) for row in zip(tasks, groups, plays, openings, strict=True)]
+        rows = [EpisodeRecord.begin(*row) for row in zip(tasks, groups, handles, openings, strict=True)]
         for row in rows:
             check_room(row.task, len(row.ids), self.limit, self.policy.context_length)
         return rows
@@ -266,7 +268,7 @@ class EpisodeReplayer:
         steps = self.executor.step([row.episode for row in rows], [row.answer for row in rows])
         for row, step in zip(rows, steps, strict=True):
             row.complete()
-            row.pay(step.reward)
+            row.add_reward(step.reward)
             row.signals = step.info.get("signals", {})
             row.feedback = step.info.get("feedback")
             row.read = None if (read := step.info.get("answer")) is None else str(read)

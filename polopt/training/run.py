@@ -16,7 +16,7 @@ from torch import Tensor
 
 from polopt.errors import ConfigError, PoloptWarning, RunError
 from polopt.training import files
-from polopt.training.checkpoints import STATE, TENSORS, Checkpoint, Checkpoints, Damaged
+from polopt.training.checkpoints import STATE, TENSORS, Checkpoint, Checkpoints, DamagedCheckpoint
 from polopt.training.lock import LOCK, OWNER, FolderLock
 from polopt.yaml_data import read_yaml_file
 
@@ -25,7 +25,7 @@ RECIPE, ABOUT = "recipe.yaml", "run.json"
 # Identifiers of the run in services that track it, so that a resumed run goes on there.
 IDS = "trackers.json"
 # A checkpoint of a run: its step, the last one, or the one with the highest held-out estimate.
-Which = int | Literal["last", "best"]
+CheckpointChoice = int | Literal["last", "best"]
 
 
 class Run:
@@ -94,7 +94,7 @@ class Run:
         """
         self._refuse_links()
         self._lock = FolderLock(self.folder) if self._lock is None else self._lock
-        with self._lock.held(wait_s):
+        with self._lock.acquired(wait_s):
             yield
 
     @property
@@ -210,10 +210,10 @@ class Run:
             )
         place = f"step {found.step}" if found else "the beginning"
         if damaged:
-            aside = [f"step {int(p.name)} ({r}) to {self._checkpoints.set_aside(p).name}" for p, r in damaged.items()]
+            renamed = [f"step {int(p.name)} ({r}) to {self._checkpoints.set_aside(p).name}" for p, r in damaged.items()]
             warnings.warn(
                 f"{self.folder}: the run goes on from {place}, since later checkpoints are damaged; set aside: "
-                f"{', '.join(aside)}",
+                f"{', '.join(renamed)}",
                 PoloptWarning,
                 stacklevel=2,
             )
@@ -234,13 +234,13 @@ class Run:
         for folder in reversed(self._checkpoints.folders()):
             try:
                 self._checkpoints.check(folder, with_logs=with_logs)
-            except Damaged as reason:
+            except DamagedCheckpoint as reason:
                 damaged[folder] = str(reason)
             else:
                 return self._checkpoints.load(folder), damaged
         return None, damaged
 
-    def tensors(self, which: Which = "last") -> dict[str, Tensor]:
+    def tensors(self, which: CheckpointChoice = "last") -> dict[str, Tensor]:
         """Returns the tensors of a checkpoint; the run stays as it is.
 
         Raises:
@@ -255,14 +255,14 @@ class Run:
         folder = self._checkpoints.place / f"{step:08d}"
         try:
             self._checkpoints.check(folder, with_logs=False)
-        except Damaged as reason:
+        except DamagedCheckpoint as reason:
             others = ", ".join(str(s) for s in steps if s != step) or "none"
             raise RunError(
                 f"the checkpoint of step {step} in {self.folder} is damaged: {reason}; the others are {others}"
             ) from None
         return self._checkpoints.load(folder).tensors
 
-    def step_of(self, which: Which) -> int:
+    def step_of(self, which: CheckpointChoice) -> int:
         """Returns the step of a checkpoint.
 
         Raises:
@@ -368,15 +368,15 @@ def _try_to_make(folder: Path) -> None:
     Raises:
         RunError: it cannot be made.
     """
-    made: list[Path] = []
+    created: list[Path] = []
     try:
         for path in (*reversed(folder.parents), folder):
             if not path.is_dir():
                 path.mkdir()
-                made.append(path)
+                created.append(path)
     except OSError as error:
         raise RunError(f"{folder!s:.160} cannot be a run's folder: {error.strerror}; name another one") from None
     finally:
-        for path in reversed(made):
+        for path in reversed(created):
             with contextlib.suppress(OSError):
                 path.rmdir()

@@ -17,7 +17,7 @@ from polopt.training.recipe import Recipe
 from polopt.training.run import Run, RunError
 
 # Seconds between polls of the slots.
-PAUSE = 0.25
+POLL_S = 0.25
 # Seconds within which a run's former process must have ended: it checks its ownership after every step.
 HANDOVER = 600.0
 
@@ -58,7 +58,7 @@ class RunSlot(abc.ABC):
         """Starts the training of this run in another process."""
 
     @abc.abstractmethod
-    def look(self) -> None:
+    def poll(self) -> None:
         """Updates the state of the present run: finished, or waiting again if its process was lost.
 
         Raises:
@@ -76,33 +76,33 @@ class RunExecutor(abc.ABC):
     most: int
 
     @abc.abstractmethod
-    def desk(self, number: int) -> RunSlot:
+    def open_slot(self, number: int) -> RunSlot:
         """Opens one more slot, the number-th from 1 on."""
 
 
 def train_all(
-    trials: Sequence[ComparedRun], offices: RunExecutor, watch: Callable[[Sequence[ComparedRun]], None]
+    trials: Sequence[ComparedRun], executor: RunExecutor, watch: Callable[[Sequence[ComparedRun]], None]
 ) -> None:
     """Trains the runs that are not finished. All slots are closed at the end, also after an error."""
     for trial in trials:
         trial.state = "finished" if trial.run.about.get("finished") else "waiting"
-    desks: list[RunSlot] = []
+    slots: list[RunSlot] = []
     try:
         while any(trial.state != "finished" for trial in trials):
-            for desk in desks:
-                desk.look()
+            for slot in slots:
+                slot.poll()
             waiting = [trial for trial in trials if trial.state == "waiting"]
-            free = [desk for desk in desks if desk.trial is None]
-            if waiting and not free and len(desks) < offices.most:
-                free = [offices.desk(len(desks) + 1)]
-                desks += free
-            for trial, desk in zip(waiting, free, strict=False):
-                desk.take(trial)
+            free = [slot for slot in slots if slot.trial is None]
+            if waiting and not free and len(slots) < executor.most:
+                free = [executor.open_slot(len(slots) + 1)]
+                slots += free
+            for trial, slot in zip(waiting, free, strict=False):
+                slot.take(trial)
             watch(trials)
-            time.sleep(PAUSE)
+            time.sleep(POLL_S)
     finally:
-        for desk in desks:
-            desk.close()
+        for slot in slots:
+            slot.close()
     watch(trials)
 
 
@@ -113,7 +113,7 @@ class LocalExecutor(RunExecutor):
     folder: Path
     most: int
 
-    def desk(self, number: int) -> RunSlot:
+    def open_slot(self, number: int) -> RunSlot:
         return LocalProcess(self.folder / f"process-{number}.log")
 
 
@@ -137,7 +137,7 @@ class LocalProcess(RunSlot):
         self.process.stdin.write(f"{trial.run.folder}\n".encode())
         self.process.stdin.flush()
 
-    def look(self) -> None:
+    def poll(self) -> None:
         ended = self.process.poll() is not None
         if self.trial is None:
             return
@@ -156,21 +156,21 @@ class ExclusiveWatcher:
     """A watcher that ends the training of a run which another process has taken over, so that only one writes into the
     folder."""
 
-    def __init__(self, mine: Callable[[], bool]) -> None:
-        self.mine = mine
+    def __init__(self, is_owner: Callable[[], bool]) -> None:
+        self.is_owner = is_owner
 
     def begin(self, *_: Any) -> None:
-        self._look()
+        self._check_owner()
 
     def step(self, *_: Any) -> None:
-        self._look()
+        self._check_owner()
 
     def evaluation(self, *_: Any) -> None:
-        self._look()
+        self._check_owner()
 
-    def _look(self) -> None:
-        if not self.mine():
-            sys.exit("the comparison that started this run is gone, or has given it to somebody else")
+    def _check_owner(self) -> None:
+        if not self.is_owner():
+            sys.exit("the comparison that started this run has ended, or has assigned it to another process")
 
 
 if __name__ == "__main__":

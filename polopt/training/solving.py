@@ -28,7 +28,7 @@ class SolveWatcher(Protocol):
         """Called once, before the first iteration. step: the number of iterations that a resumed run has done."""
 
     def measured(self, record: Mapping[str, Any]) -> None:
-        """Called after each measurement with its record, as it stands in metrics.jsonl."""
+        """Called after each measurement with its record, as written to metrics.jsonl."""
 
 
 def is_finished(recipe: SolveRecipe, folder: Path) -> bool:

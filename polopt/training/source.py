@@ -29,15 +29,15 @@ class Shuffles:
 
     def take(self, count: int) -> list[tuple[int, int]]:
         """Returns the next things: of each, the number of its shuffle and its own."""
-        taken = []
+        things = []
         for position in range(self.position, self.position + count):
             number, offset = divmod(position, self.size)
             if number != self._order[0]:
                 order = torch.randperm(self.size, generator=torch.Generator().manual_seed(self.seed + number))
                 self._order = (number, order.tolist())
-            taken.append((number, self._order[1][offset]))
+            things.append((number, self._order[1][offset]))
         self.position += count
-        return taken
+        return things
 
 
 class LanguageSource:
@@ -57,9 +57,9 @@ class LanguageSource:
         return torch.tensor(self._next(count))
 
     def rollout(self, request: RolloutRequest) -> Experience:
-        known, limit = self._tasks(request.tasks.tolist()), request.max_decisions
+        tasks, limit = self._tasks(request.tasks.tolist()), request.max_decisions
         rows = self.player.play(
-            known, request.counts.tolist(), request.support, self.tokens, limit, request.starts, request.lookahead
+            tasks, request.counts.tolist(), request.support, self.tokens, limit, request.starts, request.lookahead
         )
         experience = self._experience(rows, request.support)
         return experience.replace(extras={"index": request.tasks.to(experience.device)[experience.group]})
@@ -96,13 +96,15 @@ class LanguageSource:
                 otherwise; or forced tokens end the answer.
         """
         if at is None and (experience.terminated | experience.truncated).any():
-            raise ValueError("LanguageSource.extend: some rows have ended; leave them out, or say `at` which column")
+            raise ValueError(
+                "LanguageSource.extend: some rows have ended; leave them out, or set `at`, the columns to go on from"
+            )
         index = experience.extras["index"].tolist()
-        known = zip(self._tasks(index), experience.group.tolist(), pasts(experience, at), strict=True)
-        rows = self.player.resume([one for one in known for _ in range(copies)])
+        records = zip(self._tasks(index), experience.group.tolist(), pasts(experience, at), strict=True)
+        rows = self.player.resume([one for one in records for _ in range(copies)])
         if forced_tokens is not None:
             for i, row in enumerate(rows):
-                self.player.say(row, forced_tokens[i // copies])
+                self.player.force_tokens(row, forced_tokens[i // copies])
         self.player.go_on(rows, [copies] * len(index), experience.support, self.tokens, max_decisions)
         found = self._experience(rows, experience.support)
         return found.replace(extras={"index": experience.extras["index"].repeat_interleave(copies)})
@@ -111,9 +113,9 @@ class LanguageSource:
         """Restores rows as `RestoringSource.restore_rows`: tasks by their numbers, answers decoded from their tokens,
         feedback by replaying the answers."""
         tasks = self._tasks(experience.extras["index"].tolist())
-        said = [past.answers for past in pasts(experience)]
-        answers = [self.player.dialogue.text(mine[-1]) for mine in said]
-        feedback = self.player.feedback(tasks, said)
+        turns = [past.answers for past in pasts(experience)]
+        answers = [self.player.dialogue.text(texts[-1]) for texts in turns]
+        feedback = self.player.feedback(tasks, turns)
         kinds = [task.kind for task in tasks]
         return experience.replace(extras={"answer": answers, "feedback": feedback, "task": tasks, "kind": kinds})
 
@@ -129,8 +131,8 @@ class LanguageSource:
         rows = self.player.receive(self._tasks(tasks.tolist()), answers)
         experience = self._experience(rows, support)
         index = tasks.to(experience.device)[experience.group]
-        said = self.evaluate(experience, frozenset({"entropy"}))
-        return experience.replace(rollout_logp=said.logp, entropy=said.entropy, extras={"index": index})
+        evaluation = self.evaluate(experience, frozenset({"entropy"}))
+        return experience.replace(rollout_logp=evaluation.logp, entropy=evaluation.entropy, extras={"index": index})
 
     def encode(self, text: str) -> list[int]:
         return self.player.dialogue.answer(text)[:-1]
@@ -156,8 +158,8 @@ class LanguageSource:
         parameters = list(policy.named_block(block).values())
         norms = []
         for row in experience.split(1):
-            said = torch.where(row.mask, policy.evaluate(row).logp, 0).sum()
-            slopes = torch.autograd.grad(said, parameters, allow_unused=True)
+            logp = torch.where(row.mask, policy.evaluate(row).logp, 0).sum()
+            slopes = torch.autograd.grad(logp, parameters, allow_unused=True)
             norms.append(torch.stack([s.norm() for s in slopes if s is not None]).norm())
         return torch.stack(norms).to(experience.device)
 
@@ -182,7 +184,7 @@ class LanguageSource:
             ValueError: there are no texts.
         """
         if not self._texts:
-            raise ValueError("the sampling part asks for raw texts, and there are none; set tasks.texts to a file")
+            raise ValueError("the sampling part needs raw texts, and there are none; set tasks.texts to a file")
         context = self.player.policy.context_length
         length = length if context is None else min(length, context - 1)  # one position is the beginning token's
         return self._shown(self.player.write([self._piece(*page, length) for page in self._pages.take(rows)]))

@@ -37,26 +37,26 @@ def spread_over(cluster: str | None) -> Iterator[Spread]:
         yield map
         return
     with connected(cluster) as ray:
-        asked: list[deque[Any]] = []
+        submitted: list[deque[Any]] = []
 
         def spread(function: Callable[[Any], Any], pieces: Iterable[Any]) -> Iterator[Any]:
             task = ray.remote(num_cpus=1, max_retries=RETRIES, scheduling_strategy="SPREAD")(_done)
-            left = deque(task.remote(function, piece, os.getcwd(), sys.path) for piece in pieces)
-            asked.append(left)
-            while left:
+            pending = deque(task.remote(function, piece, os.getcwd(), sys.path) for piece in pieces)
+            submitted.append(pending)
+            while pending:
                 try:
-                    found = ray.get(left[0])
+                    found = ray.get(pending[0])
                 except ray.exceptions.RayTaskError as error:
-                    left.popleft()
+                    pending.popleft()
                     raise error.cause from error
-                left.popleft()
+                pending.popleft()
                 yield found
 
         try:
             yield spread
         finally:
             # Not finished results: Ray ends this process if it cancels one that is about to complete.
-            for result in itertools.chain(*asked):
+            for result in itertools.chain(*submitted):
                 ray.cancel(result, force=True)
 
 

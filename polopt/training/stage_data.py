@@ -61,8 +61,8 @@ def check_data(stage: str, algorithm: Algorithm) -> None:
     Raises:
         ConfigError: it samples answers, or reads texts.
     """
-    given = {name for part in algorithm.parts() for name in part.source_capabilities}
-    if algorithm.sampling.rollout_support is not None or not given & {"pairs", "demonstrations"}:
+    capabilities = {name for part in algorithm.parts() for name in part.source_capabilities}
+    if algorithm.sampling.rollout_support is not None or not capabilities & {"pairs", "demonstrations"}:
         raise ConfigError(
             f"stages.{stage}.data holds answers to imitate or to compare, and the method learns from others; take one "
             "that learns from these alone, as sft or dpo, or leave data out"
@@ -77,14 +77,14 @@ def tasks_of(stage: str, spec: StageData, records: Sequence[Record], *, paired: 
     """
     if records and not spec.all_rounds:
         records = [r for r in records if r.get("round", 1) == records[-1].get("round", 1)]
-    whole = [r for r in records if not r["truncated"]]
-    found = _pairs(whole) if paired else [(record, None) for record in whole]
+    complete = [r for r in records if not r["truncated"]]
+    found = _pairs(complete) if paired else [(record, None) for record in complete]
     least = spec.min_outcome
     found = [(r, other) for r, other in found if least is None or r["outcome"] >= least]
     if not found:
-        wanted = "pair of answers with different outcomes" if paired else "whole answer"
+        expected = "pair of answers with different outcomes" if paired else "whole answer"
         raise ConfigError(
-            f"stages.{stage}.data: stage {spec.stage} wrote {len(records)} rollouts, and no {wanted}"
+            f"stages.{stage}.data: stage {spec.stage} wrote {len(records)} rollouts, and no {expected}"
             f"{'' if least is None else f' of outcome {least:g} or more'} among them; the stage has nothing to learn "
             "from"
         )

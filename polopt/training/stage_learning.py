@@ -14,7 +14,7 @@ from polopt.experience import Experience
 from polopt.fields import OLD
 from polopt.stepping import StepHooks, take_step
 from polopt.teachers import TEACHER_FIELDS
-from polopt.training.auxiliary_models import Beside
+from polopt.training.auxiliary_models import AuxiliaryModels
 from polopt.training.batches import RolloutBatch, collect, usage_since
 from polopt.training.domain import Domain
 from polopt.training.learner import Learner
@@ -48,20 +48,20 @@ class StageLearning:
         self.selected = selected
         self.team = ProcessGroup() if team is None else team
         self.learner = Learner(domain.learned, algorithm, stage, generator, team)
-        self.beside = Beside(domain.learned, algorithm, stage.micro_rows, team, named)
+        self.auxiliary_models = AuxiliaryModels(domain.learned, algorithm, stage.micro_rows, team, named)
 
     def begin(self, run: Run, stage: str) -> None:
         """Begins the stage anew."""
-        self.beside.begin(run, stage)
+        self.auxiliary_models.begin(run, stage)
 
     def resume(self, run: Run, stage: str, tensors: Mapping[str, Tensor]) -> None:
         """Restores the stage from a checkpoint's tensors."""
         self.learner.load(tensors)
-        self.beside.resume(run, stage, tensors)
+        self.auxiliary_models.resume(run, stage, tensors)
 
     def state(self) -> dict[str, Tensor]:
         """Returns what a checkpoint must hold, by name."""
-        return self.learner.state() | self.beside.state()
+        return self.learner.state() | self.auxiliary_models.state()
 
     def step(self, step: int) -> dict[str, Any]:
         """Samples one batch and learns from it."""
@@ -75,8 +75,8 @@ class StageLearning:
         if found is None:
             return {"rows": 0, "sampled": batch.spent["sampled"], **failures(batch.spent)}
         record = {"rows": len(found.chosen), **hooks.described, **batch.metrics, **hooks.measured, **found.metrics}
-        if self.beside.teacher is not None:
-            record |= self.beside.teacher.record
+        if self.auxiliary_models.teacher is not None:
+            record |= self.auxiliary_models.teacher.record
         spent = {name: value + batch.spent[name] for name, value in usage_since(before, self.source).items()}
         seconds = time.perf_counter() - hooks.begun
         record |= {"tokens": int(found.credited.mask.sum()), "seconds/learn": seconds}
@@ -86,7 +86,7 @@ class StageLearning:
         """Computes the fields that some part of the algorithm reads, and no others."""
         fields = self.algorithm.active_fields("reads")
         experience = self.domain.provide(experience, fields, self.source, self.learner)
-        others, teacher = self.beside.references.policies, self.beside.teacher
+        others, teacher = self.auxiliary_models.references.policies, self.auxiliary_models.teacher
         if fields & {"old_logp", "value"} or others or any(name.startswith(OLD) for name in fields):
             experience = self.learner.assess(experience, fields, others)
         if teacher is not None and fields & TEACHER_FIELDS:
@@ -121,13 +121,13 @@ class _Hooks(StepHooks):
         self.described = self.stage.domain.describe(experience)
         for part in (self.stage.algorithm.reward, self.stage.algorithm.credit):
             self.measured |= metrics_of(part, experience)
-        self.stage.beside.begin_update()
+        self.stage.auxiliary_models.begin_update()
 
     def update(self, experience: Experience) -> dict[str, float]:
         return self.stage.learner.update(experience, self.number)
 
     def end_update(self) -> None:
-        self.stage.beside.end_update()
+        self.stage.auxiliary_models.end_update()
 
 
 def failures(record: Mapping[str, Any]) -> dict[str, Any]:

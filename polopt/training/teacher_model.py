@@ -38,27 +38,27 @@ class Teacher:
     def teach(self, experience: Experience, names: frozenset[str]) -> Experience:
         """Computes those of `teachers.TEACHER_FIELDS` that are among `names`."""
         hints = self.spec(experience)
-        chosen, told = self._retold(experience, hints)
-        asked = sum(hint is not None for hint in hints)
-        found = {"taught": len(chosen), "too_long": asked - len(chosen)}
+        chosen, teacher_batch = self._with_hints(experience, hints)
+        hinted = sum(hint is not None for hint in hints)
+        found = {"taught": len(chosen), "too_long": hinted - len(chosen)}
         self.record = {f"teacher/{name}": count / len(experience) for name, count in found.items()}
-        if told is None:
+        if teacher_batch is None:
             like = torch.zeros((), dtype=self.policy.precision, device=experience.device)
             return experience.replace(extras=without_teacher(experience, names, like))
-        asks = {"entropy"} if "extras.teacher_entropy" in names else set()
+        outputs = {"entropy"} if "extras.teacher_entropy" in names else set()
         top = self.spec.top if names & {"extras.candidates", "extras.teacher_candidate_logp"} else 0
         if top and self.spec.chosen_by == "policy":
-            own = self._say(self.policy, experience[chosen], set(), top)
-            ids = moved(own.extras["candidates"], experience.mask[chosen], told.mask, -1)
-            told, top = told.replace(extras={"candidates": ids}), 0
-            asks.add("extras.candidate_logp")
-        said = self._say(self.average.policy, told, asks, top)
-        return filled(experience, names, chosen, told, said)
+            own = self._evaluate(self.policy, experience[chosen], set(), top)
+            ids = moved(own.extras["candidates"], experience.mask[chosen], teacher_batch.mask, -1)
+            teacher_batch, top = teacher_batch.replace(extras={"candidates": ids}), 0
+            outputs.add("extras.candidate_logp")
+        evaluation = self._evaluate(self.average.policy, teacher_batch, outputs, top)
+        return filled(experience, names, chosen, teacher_batch, evaluation)
 
-    def _say(self, policy: LanguagePolicy, batch: Experience, asks: set[str], top: int) -> Evaluation:
-        return self.team.evaluate_sharded(policy, batch, self.rows or len(batch), asks, top=top)
+    def _evaluate(self, policy: LanguagePolicy, batch: Experience, outputs: set[str], top: int) -> Evaluation:
+        return self.team.evaluate_sharded(policy, batch, self.rows or len(batch), outputs, top=top)
 
-    def _retold(self, experience: Experience, hints: list[str | None]) -> tuple[Tensor, Experience | None]:
+    def _with_hints(self, experience: Experience, hints: list[str | None]) -> tuple[Tensor, Experience | None]:
         """Returns the rows with a teacher's signal, and a batch of them in the teacher's context: the same tokens from
         the first decision on, after the teacher's prompt. None in place of the batch if there are none."""
         tokens, mask, tasks = experience.extras["tokens"].tolist(), experience.mask, experience.extras["task"]
@@ -69,11 +69,11 @@ class Teacher:
             text = self.spec.wording.format(prompt=tasks[row].prompt, hint=hint)
             opening = self.dialogue.opening(text, tasks[row].history)
             first = marks.index(True)
-            rest = [token for token in tokens[row][first:] if token >= 0]
-            if self.policy.context_length is None or len(opening) + len(rest) <= self.policy.context_length:
+            continuation = [token for token in tokens[row][first:] if token >= 0]
+            if self.policy.context_length is None or len(opening) + len(continuation) <= self.policy.context_length:
                 rows.append(row)
-                lines.append(opening + rest)
-                decided.append([False] * len(opening) + marks[first : first + len(rest)])
+                lines.append(opening + continuation)
+                decided.append([False] * len(opening) + marks[first : first + len(continuation)])
         chosen = torch.tensor(rows, dtype=torch.long, device=experience.device)
         if not rows:
             return chosen, None

@@ -248,7 +248,7 @@ def _read_ids(file: Path) -> dict[str, str | None]:
     return dict(found) if isinstance(found, dict) else {}
 
 
-class _Silent(io.StringIO):
+class _NullStream(io.StringIO):
     """A stream that discards printed text; a live page still draws on the stream that it replaces."""
 
     def __init__(self, stream: Any) -> None:
@@ -260,7 +260,10 @@ class _Silent(io.StringIO):
 def _quiet() -> Iterator[None]:
     """Discards printed text during the block: services print links and logos, and prompt in a terminal, which would
     disturb a live page there."""
-    with contextlib.redirect_stdout(_Silent(sys.stdout)), contextlib.redirect_stderr(_Silent(sys.stderr)):
+    with (
+        contextlib.redirect_stdout(_NullStream(sys.stdout)),
+        contextlib.redirect_stderr(_NullStream(sys.stderr)),
+    ):
         yield
 
 

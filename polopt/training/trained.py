@@ -22,9 +22,9 @@ from polopt.training.language_recipe import LanguageRecipe
 from polopt.training.origin import entered
 from polopt.training.preferences import PreferenceScore, evaluate_pairs
 from polopt.training.preflight_models import fitted
-from polopt.training.run import Run, Which
+from polopt.training.run import CheckpointChoice, Run
 from polopt.worlds.protocol import are_verified
-from polopt.worlds.recipe import made_again
+from polopt.worlds.recipe import rebuild_tasks
 from polopt.yaml_data import read_yaml_file
 
 
@@ -70,7 +70,7 @@ def evaluate_folder(
     k: Sequence[int] = (),
     support: Support | None = None,
     seed: int = 0,
-    checkpoint: Which | None = None,
+    checkpoint: CheckpointChoice | None = None,
 ) -> HeldOutScore | PreferenceScore:
     """Measures the held-out accuracy, or the preference accuracy, of the policy in a folder.
 
@@ -88,7 +88,7 @@ def evaluate_folder(
     check_kind(folder)
     policy = load_policy(folder) if checkpoint is None else policy_at(folder, checkpoint)
     if tasks is None and not (folder / "recipe.yaml").is_file():
-        raise ConfigError(f"{folder} is a model without a recipe: say which recipe's tasks to judge it on")
+        raise ConfigError(f"{folder} is a model without a recipe: name the recipe whose tasks it is evaluated on")
     samples = max((1, *k)) if samples is None else samples
     if k and max(k) > samples:
         raise ConfigError(f"pass@{max(k)} needs samples >= {max(k)}, found {samples}")
@@ -103,10 +103,10 @@ def _evaluate(
 ) -> HeldOutScore | PreferenceScore:
     policy.chat_template_kwargs = recipe.policy.chat_template_kwargs
     world = recipe.tasks_of(recipe.main_stage), recipe.seed, "heldout"
-    heldout = made_again(*world)
+    heldout = rebuild_tasks(*world)
     limit = recipe.limit_of(recipe.main_stage)
     heldout = fitted(heldout, policy, limit, recipe.max_prompt_length, "held-out tasks")
-    executor = recipe.episodes.build([(heldout, functools.partial(made_again, *world))])
+    executor = recipe.episodes.build([(heldout, functools.partial(rebuild_tasks, *world))])
     count = len(heldout) if problems is None else min(problems, len(heldout))
     player = EpisodePlayer(policy.to(recipe.device), heldout, limit, executor=executor)
     chosen = [heldout[i] for i in range(count)]

@@ -101,10 +101,10 @@ class Chains:
         return OneAnswer(task, self.score)
 
     def score(self, answer: str, task: Task) -> tuple[float, dict[str, Any]]:
-        words, said = task.row["words"], answer.split()
-        right, working = said[-1:] == words[-1:], len(said) > 1
+        words, words_written = task.row["words"], answer.split()
+        right, working = words_written[-1:] == words[-1:], len(words_written) > 1
         signals = {
-            "flawed": float(working and said[:-1] != words[:-1]),
+            "flawed": float(working and words_written[:-1] != words[:-1]),
             "working": float(working),
             "needed": float(task.row["needed"]),
         }

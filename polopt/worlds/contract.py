@@ -227,7 +227,7 @@ def _check_task(task: Any, where: str) -> None:
         raise ConfigError(f"{where}.row must be a dict, found {shown(task.row)}")
 
 
-def try_episode(tasks: Tasks, grounds: Any) -> None:
+def try_episode(tasks: Tasks, executor: Any) -> None:
     """Plays the first task's episode on the executor, with demonstrated actions or, without a demonstration, empty
     answers.
 
@@ -237,15 +237,15 @@ def try_episode(tasks: Tasks, grounds: Any) -> None:
     Raises:
         WorldError: as for `CheckedEpisode`.
     """
-    lost, task = grounds.lost, tasks[0]
+    lost, task = executor.lost, tasks[0]
     with _same_random_numbers():
-        plays = grounds.open(tasks, [task])
-        grounds.reset(plays)
+        handles = executor.open(tasks, [task])
+        executor.reset(handles)
         for _ in range(min(tasks.turns, TRIED)):
-            action = grounds.demonstrate(plays)[0]
-            if grounds.step(plays, ["" if action is None else action])[0].over:
+            action = executor.demonstrate(handles)[0]
+            if executor.step(handles, ["" if action is None else action])[0].over:
                 break
-    if grounds.lost > lost:
+    if executor.lost > lost:
         warnings.warn(
             f"task {task.id} was tried before training and did not answer within episodes.timeout; such episodes are "
             "truncated and counted in episodes/lost: raise episodes.timeout if the world is only slow",

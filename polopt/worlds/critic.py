@@ -12,7 +12,7 @@ from polopt.worlds.answers import OneAnswer
 from polopt.worlds.protocol import Episode, Task, TaskSplit
 
 KIND = "critic"
-SAID = re.compile(r"right|wrong ([1-9])(?: so ([0-9]))?")
+CRITIQUE = re.compile(r"right|wrong ([1-9])(?: so ([0-9]))?")
 OPERATIONS = "+-*"
 
 
@@ -31,7 +31,7 @@ class Critique(NamedTuple):
 
 def read_critique(text: str) -> Critique | None:
     """Parses `right`, `wrong K` or `wrong K so N`; returns None for any other text."""
-    found = SAID.fullmatch(text.strip())
+    found = CRITIQUE.fullmatch(text.strip())
     if found is None:
         return None
     if found[1] is None:
@@ -100,9 +100,9 @@ class Critic:
     @classmethod
     def split(cls, *, train: int, heldout: int, seed: int, **settings: Any) -> TaskSplit:
         """Returns training and held-out tasks without a solution in common."""
-        kept = cls(size=heldout, seed=-1 - seed, **settings)
-        prompts = {kept[i].prompt for i in range(heldout)}
-        return TaskSplit(_Without(cls(size=train, seed=seed, **settings), prompts), kept)
+        heldout_tasks = cls(size=heldout, seed=-1 - seed, **settings)
+        prompts = {heldout_tasks[i].prompt for i in range(heldout)}
+        return TaskSplit(_ReplacedTasks(cls(size=train, seed=seed, **settings), prompts), heldout_tasks)
 
     turns: ClassVar[int] = 1
 
@@ -139,11 +139,11 @@ class Critic:
 
     def score(self, answer: str, task: Task) -> tuple[float, dict[str, Any]]:
         """Returns the reward, 1 for a right verdict, and the signals of the critique."""
-        said, wrong = read_critique(answer), task.row["wrong"]
-        verdict = said is not None and said.wrong == (wrong > 0)
-        named = said is not None and said.blamed == wrong
-        leaked = said is not None and said.answer == task.row["answer"]
-        refined = self.refine(said, task) if said is not None and verdict and wrong else 0.0
+        critique, wrong = read_critique(answer), task.row["wrong"]
+        verdict = critique is not None and critique.wrong == (wrong > 0)
+        named = critique is not None and critique.blamed == wrong
+        leaked = critique is not None and critique.answer == task.row["answer"]
+        refined = self.refine(critique, task) if critique is not None and verdict and wrong else 0.0
         signals = {"index": float(named), "refined": refined, "leaked": float(leaked)}
         return float(verdict), {"solved": verdict and named, "signals": signals}
 
@@ -159,15 +159,15 @@ class Critic:
 def worked(start: int, moves: Sequence[tuple[str, int]], base: int = 10, wrong: int = 0, slip: int = 0) -> list[int]:
     """Returns the value after each step, modulo `base`; step `wrong` is off by `slip`, and later steps continue from
     its value."""
-    said, value = [], start
+    values, value = [], start
     for i, (op, number) in enumerate(moves, 1):
         value = {"+": value + number, "-": value - number, "*": value * number}[op] % base
         value = (value + slip) % base if i == wrong else value
-        said.append(value)
-    return said
+        values.append(value)
+    return values
 
 
-class _Without:
+class _ReplacedTasks:
     """Tasks of a `Critic` in which another version replaces each task whose prompt is in `prompts`."""
 
     def __init__(self, tasks: Critic, prompts: set[str]) -> None:

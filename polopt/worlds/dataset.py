@@ -92,24 +92,24 @@ class DatasetReader(TaskFileReader):
         if self.system is not None and not any(message["role"] == "system" for message in found.history):
             found = found._replace(history=({"role": "system", "content": self.system}, *found.history))
         answer, solution = self._answer(row, found.answer)
-        seen = {**row, "prompt": value if isinstance(value, str) else found.messages}
+        verifier_row = {**row, "prompt": value if isinstance(value, str) else found.messages}
         if answer is not None:
-            seen["answer"] = answer
-        problem = self.verifier.check(seen)
+            verifier_row["answer"] = answer
+        problem = self.verifier.check(verifier_row)
         if problem is not None:
             raise MalformedRow(problem)
         kind = text_of(row, self.kind) if self.kind is not None else ""
-        return Task("", kind, found.prompt, solution, seen, found.history, answer)
+        return Task("", kind, found.prompt, solution, verifier_row, found.history, answer)
 
-    def _answer(self, row: dict[str, Any], said: str | None) -> tuple[str | None, str | None]:
+    def _answer(self, row: dict[str, Any], message_answer: str | None) -> tuple[str | None, str | None]:
         """Returns the answer and the solution of a row.
 
-        said: the assistant's answer in the row's messages, None if they have none.
+        message_answer: the assistant's answer in the row's messages, None if they have none.
         """
-        answer = solution = said
-        if has(row, self.answer) or self.answer != "answer" or (said is None and self.verifier.reads_answer):
+        answer = solution = message_answer
+        if has(row, self.answer) or self.answer != "answer" or (message_answer is None and self.verifier.reads_answer):
             answer = text_of(row, self.answer)
-            solution = said or answer
+            solution = message_answer or answer
         if self.answer_after is not None and answer is not None:
             _, mark, after = answer.rpartition(self.answer_after)
             if not mark or not after.strip():

@@ -35,17 +35,17 @@ def environment(
         ConfigError: a task has no prompt, or two tasks have the same id.
     """
     parts = {"train": train, "heldout": heldout}
-    tasks = {name: [_task(entry, name, i) for i, entry in enumerate(given)] for name, given in parts.items()}
-    seen: set[str] = set()
+    tasks = {name: [_task(entry, name, i) for i, entry in enumerate(entries)] for name, entries in parts.items()}
+    ids: set[str] = set()
     for task in (*tasks["train"], *tasks["heldout"]):
-        if task.id in seen:
+        if task.id in ids:
             raise ConfigError(
                 f"environment: two tasks have the id {task.id!r}; ids must differ, and no task may be in "
                 "both train and heldout"
             )
-        seen.add(task.id)
-    made = {name: EnvironmentTasks(episode, listed, turns, signals) for name, listed in tasks.items()}
-    return TaskSplit(made["train"], made["heldout"], texts)
+        ids.add(task.id)
+    task_sets = {name: EnvironmentTasks(episode, listed, turns, signals) for name, listed in tasks.items()}
+    return TaskSplit(task_sets["train"], task_sets["heldout"], texts)
 
 
 class EnvironmentTasks:

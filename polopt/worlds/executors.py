@@ -24,7 +24,7 @@ from polopt.worlds.protocol import LOST, Episode, Step, Task, Tasks, scorers_of
 from polopt.worlds.scoring.place import IN_PROCESS, ScorerPlace, judged_in, pool
 
 # The handle that `open` returns for one episode, opaque to all but the executor that returned it.
-Play = Any
+EpisodeHandle = Any
 # Rebuilds a world's tasks in another process.
 Maker = Callable[[], Tasks]
 
@@ -93,31 +93,31 @@ class EpisodeExecutor(abc.ABC):
         self.full += 1
 
     @abc.abstractmethod
-    def open(self, world: Tasks, tasks: Sequence[Task]) -> list[Play]:
+    def open(self, world: Tasks, tasks: Sequence[Task]) -> list[EpisodeHandle]:
         """Returns a handle of a new episode, not yet reset, for each of a world's tasks."""
 
     @abc.abstractmethod
-    def reset(self, plays: Sequence[Play]) -> list[str]:
+    def reset(self, handles: Sequence[EpisodeHandle]) -> list[str]:
         """Resets each episode and returns the first observations, see `Episode.reset`."""
 
-    def step(self, plays: Sequence[Play], actions: Sequence[str]) -> list[Step]:
+    def step(self, handles: Sequence[EpisodeHandle], actions: Sequence[str]) -> list[Step]:
         """Steps each episode with its action, see `Episode.step`, and counts losses.
 
         Raises:
             WorldError: as for `CheckedEpisode`.
         """
-        steps = self._step(plays, actions)
+        steps = self._step(handles, actions)
         for step in steps:
             if step.info.get("lost") in self.losses:
                 self.losses[step.info["lost"]] += 1
         return steps
 
     @abc.abstractmethod
-    def _step(self, plays: Sequence[Play], actions: Sequence[str]) -> list[Step]:
+    def _step(self, handles: Sequence[EpisodeHandle], actions: Sequence[str]) -> list[Step]:
         """Steps each episode without counting losses; `Step.info["lost"]` is the reason where an answer was lost."""
 
     @abc.abstractmethod
-    def demonstrate(self, plays: Sequence[Play]) -> list[str | None]:
+    def demonstrate(self, handles: Sequence[EpisodeHandle]) -> list[str | None]:
         """Returns each episode's demonstrated action, see `Episode.demonstrate`; None also where an episode is lost."""
 
 
@@ -134,17 +134,17 @@ class InlineExecutor(EpisodeExecutor):
     def open(self, world: Tasks, tasks: Sequence[Task]) -> list[Episode]:
         return [new_episode(world, task) for task in tasks]
 
-    def reset(self, plays: Sequence[Episode]) -> list[str]:
-        return [play.reset() for play in plays]
+    def reset(self, handles: Sequence[Episode]) -> list[str]:
+        return [handle.reset() for handle in handles]
 
-    def _step(self, plays: Sequence[Episode], actions: Sequence[str]) -> list[Step]:
-        if len(plays) != len(actions):
-            raise ValueError(f"step: {len(plays)} plays and {len(actions)} actions")
+    def _step(self, handles: Sequence[Episode], actions: Sequence[str]) -> list[Step]:
+        if len(handles) != len(actions):
+            raise ValueError(f"step: {len(handles)} episodes and {len(actions)} actions")
         with judged_in(self.place):
-            return step_together(plays, actions)
+            return step_together(handles, actions)
 
-    def demonstrate(self, plays: Sequence[Episode]) -> list[str | None]:
-        return [play.demonstrate() for play in plays]
+    def demonstrate(self, handles: Sequence[Episode]) -> list[str | None]:
+        return [handle.demonstrate() for handle in handles]
 
 
 class ScoringProcessExecutor(InlineExecutor):
@@ -172,34 +172,36 @@ class AsyncExecutor(EpisodeExecutor):
     """Base of executors that run calls concurrently, each with a time limit."""
 
     @abc.abstractmethod
-    def call(self, plays: Sequence[Any], name: str, arguments: Sequence[tuple[str, ...]]) -> list[Any]:
+    def call(self, handles: Sequence[Any], name: str, arguments: Sequence[tuple[str, ...]]) -> list[Any]:
         """Calls method `name` of each episode with its arguments and returns the results; `LOST` where an episode is
         given up."""
 
-    def reset(self, plays: Sequence[PendingEpisode]) -> list[str]:
+    def reset(self, handles: Sequence[PendingEpisode]) -> list[str]:
         return [
-            play.task.prompt if said is LOST else said
-            for play, said in zip(plays, self._ask(plays, "reset", [()] * len(plays)), strict=True)
+            handle.task.prompt if result is LOST else result
+            for handle, result in zip(handles, self._call_all(handles, "reset", [()] * len(handles)), strict=True)
         ]
 
-    def _step(self, plays: Sequence[PendingEpisode], actions: Sequence[str]) -> list[Step]:
-        return self._ask(plays, "step", [(action,) for action in actions])
+    def _step(self, handles: Sequence[PendingEpisode], actions: Sequence[str]) -> list[Step]:
+        return self._call_all(handles, "step", [(action,) for action in actions])
 
-    def demonstrate(self, plays: Sequence[PendingEpisode]) -> list[str | None]:
-        return [None if x is LOST else x for x in self._ask(plays, "demonstrate", [()] * len(plays))]
+    def demonstrate(self, handles: Sequence[PendingEpisode]) -> list[str | None]:
+        return [None if x is LOST else x for x in self._call_all(handles, "demonstrate", [()] * len(handles))]
 
-    def _ask(self, plays: Sequence[PendingEpisode], name: str, arguments: Sequence[tuple[str, ...]]) -> list[Any]:
-        if len(plays) != len(arguments):
-            raise ValueError(f"{name}: {len(plays)} plays and {len(arguments)} actions")
-        alive = [i for i, play in enumerate(plays) if not play.lost]
-        answers = [LOST] * len(plays)
-        for i, said in zip(
-            alive, self.call([plays[i] for i in alive], name, [arguments[i] for i in alive]), strict=True
+    def _call_all(
+        self, handles: Sequence[PendingEpisode], name: str, arguments: Sequence[tuple[str, ...]]
+    ) -> list[Any]:
+        if len(handles) != len(arguments):
+            raise ValueError(f"{name}: {len(handles)} episodes and {len(arguments)} actions")
+        alive = [i for i, handle in enumerate(handles) if not handle.lost]
+        answers = [LOST] * len(handles)
+        for i, result in zip(
+            alive, self.call([handles[i] for i in alive], name, [arguments[i] for i in alive]), strict=True
         ):
-            answers[i] = said
-            plays[i].lost = said is LOST
-            if said is LOST:
-                self.losses[plays[i].why] += 1
+            answers[i] = result
+            handles[i].lost = result is LOST
+            if result is LOST:
+                self.losses[handles[i].why] += 1
         return answers
 
 
@@ -227,13 +229,13 @@ class ThreadExecutor(AsyncExecutor):
     def open(self, world: Tasks, tasks: Sequence[Task]) -> list[ThreadEpisode]:
         return [ThreadEpisode(task, episode=new_episode(world, task)) for task in tasks]
 
-    def call(self, plays: Sequence[ThreadEpisode], name: str, arguments: Sequence[tuple[str, ...]]) -> list[Any]:
-        episodes: list[Any] = [play.episode for play in plays]
+    def call(self, handles: Sequence[ThreadEpisode], name: str, arguments: Sequence[tuple[str, ...]]) -> list[Any]:
+        episodes: list[Any] = [handle.episode for handle in handles]
         if name == "step":
             return self._steps(episodes, [action for (action,) in arguments])
         calls = [
-            PendingCall(0, in_thread(getattr(episode, name), *given), self.timeout)
-            for episode, given in zip(episodes, arguments, strict=True)
+            PendingCall(0, in_thread(getattr(episode, name), *args), self.timeout)
+            for episode, args in zip(episodes, arguments, strict=True)
         ]
         return [LOST if done is None else done.result() for done in overlapped(calls, {0: self.workers})]
 
@@ -245,8 +247,8 @@ class ThreadExecutor(AsyncExecutor):
         calls = []
         for places in parts.values():
             grace = 0.0 if shared[places[0]] is None else GRACE
-            given = [episodes[i] for i in places], [actions[i] for i in places]
-            begin = in_thread(limited(self.timeout, step_together), *given)
+            args = [episodes[i] for i in places], [actions[i] for i in places]
+            begin = in_thread(limited(self.timeout, step_together), *args)
             calls.append(PendingCall(0, begin, None if self.timeout is None else self.timeout + grace))
         steps = [LOST] * len(episodes)
         for places, done in zip(parts.values(), overlapped(calls, {0: self.workers}), strict=True):
@@ -354,9 +356,9 @@ class ScoringProcessExecutorSpec(ExecutorSpec):
     memory: float = pydantic.Field(default=1.0, gt=0, le=1e6)
 
     def build(self, makers: Sequence[tuple[Tasks, Maker]]) -> EpisodeExecutor:
-        grounds = ScoringProcessExecutor(self.workers, self.timeout, self.memory)
+        executor = ScoringProcessExecutor(self.workers, self.timeout, self.memory)
         pool(self.workers, self.timeout, self.memory).prepare([one for world, _ in makers for one in scorers_of(world)])
-        return grounds
+        return executor
 
 
 class InlineExecutorSpec(ExecutorSpec):

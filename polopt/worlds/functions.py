@@ -76,18 +76,18 @@ class Convention(abc.ABC):
         """Extracts the reward from the function's return value."""
         return returned
 
-    def _taken(self, values: Mapping[str, Any]) -> dict[str, Any]:
+    def _accepted(self, values: Mapping[str, Any]) -> dict[str, Any]:
         return {name: value for name, value in values.items() if self.everything or name in self.accepts}
 
 
-class PerRow(Convention):
+class RowConvention(Convention):
     """The convention `f(completion, row)`."""
 
     def arguments(self, completions: Sequence[str], rows: Sequence[Row]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         return (completions[0], dict(rows[0])), {}
 
 
-class Columns(Convention):
+class TRLConvention(Convention):
     """TRL's convention `f(prompts, completions, **columns)`: keyword arguments, each a list with one value per
     completion.
 
@@ -101,13 +101,13 @@ class Columns(Convention):
         columns: dict[str, list[Any]] = {name: [row.get(name) for row in rows] for name in names}
         columns["prompts"] = [row.get("prompt") for row in rows]
         columns["completions"] = [_as_prompted(text, row) for text, row in zip(completions, rows, strict=True)]
-        return (), self._taken(columns)
+        return (), self._accepted(columns)
 
     def absent(self, row: Row) -> frozenset[str]:
         return self.requires - row.keys() - {"prompts", "completions"}
 
 
-class Scored(Convention):
+class VerlConvention(Convention):
     """verl's convention `f(data_source, solution_str, ground_truth, extra_info)`, all keyword arguments.
 
     The function returns a number, or a dict with `score`. The ground truth is the row's field of that name, else that
@@ -117,7 +117,7 @@ class Scored(Convention):
     names: ClassVar[tuple[str, ...]] = ("data_source", "solution_str", "ground_truth", "extra_info")
 
     def arguments(self, completions: Sequence[str], rows: Sequence[Row]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        return (), self._taken(self._values(completions[0], rows[0]))
+        return (), self._accepted(self._values(completions[0], rows[0]))
 
     def value(self, returned: Any) -> Any:
         return returned.get("score", returned) if isinstance(returned, Mapping) else returned
@@ -130,14 +130,14 @@ class Scored(Convention):
         return dict(zip(self.names, values, strict=True))
 
 
-class ScoredBatch(Scored):
+class VerlBatchConvention(VerlConvention):
     """verl's batched convention `f(data_sources, solution_strs, ground_truths, extra_infos)`."""
 
     batched = True
 
     def arguments(self, completions: Sequence[str], rows: Sequence[Row]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         found = [self._values(text, row) for text, row in zip(completions, rows, strict=True)]
-        return (), self._taken({f"{name}s": [values[name] for values in found] for name in self.names})
+        return (), self._accepted({f"{name}s": [values[name] for values in found] for name in self.names})
 
 
 def convention(function: Callable[..., Any], name: str) -> Convention:
@@ -149,7 +149,7 @@ def convention(function: Callable[..., Any], name: str) -> Convention:
     try:
         signature = inspect.signature(function)
     except ValueError:  # some functions written in C
-        return PerRow(frozenset(), frozenset(), False)
+        return RowConvention(frozenset(), frozenset(), False)
     by_name = {n: p for n, p in signature.parameters.items() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
     requires = frozenset(n for n, p in by_name.items() if p.default is p.empty)
     settings = (frozenset(by_name), requires, any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values()))
@@ -159,8 +159,11 @@ def convention(function: Callable[..., Any], name: str) -> Convention:
             "given prompts, completions and the columns of the data"
         )
     if "completions" in by_name:
-        return Columns(*settings)
-    for kind, mark, known in ((Scored, "", Scored.names), (ScoredBatch, "s", [f"{n}s" for n in Scored.names])):
+        return TRLConvention(*settings)
+    for kind, mark, known in (
+        (VerlConvention, "", VerlConvention.names),
+        (VerlBatchConvention, "s", [f"{n}s" for n in VerlConvention.names]),
+    ):
         if f"solution_str{mark}" in by_name:
             if requires - set(known):
                 missing = ", ".join(sorted(requires - set(known)))
@@ -170,7 +173,7 @@ def convention(function: Callable[..., Any], name: str) -> Convention:
         signature.bind("completion", {})
     except TypeError as error:
         raise ConfigError(f"{name} is called as function(completion, row), but {error}; write it as {KINDS}") from None
-    return PerRow(*settings)
+    return RowConvention(*settings)
 
 
 def call(
@@ -206,9 +209,11 @@ def call(
             late.add(i)
     rewards: list[float | None] = []
     for i, (group, value) in enumerate(zip(groups, returned, strict=False)):
-        mine = [rows[j] for j in group]
-        values = _each(name, value, mine) if how.batched and i not in late else [value] * len(mine)
-        rewards += [None if i in late else number(how.value(v), name, row) for v, row in zip(values, mine, strict=True)]
+        group_rows = [rows[j] for j in group]
+        values = _each(name, value, group_rows) if how.batched and i not in late else [value] * len(group_rows)
+        rewards += [
+            None if i in late else number(how.value(v), name, row) for v, row in zip(values, group_rows, strict=True)
+        ]
     return rewards
 
 

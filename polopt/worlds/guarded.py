@@ -81,8 +81,8 @@ class GuardedEpisode:
         info = self._counted({"solved": False, "feedback": verdict.reason})
         if verdict.fallback == "end":
             return Step("", reward, terminated=True, truncated=False, info=info)
-        told = f"error: {verdict.reason}; nothing was run. The task is still: {self.task.prompt}"
-        return Step(told, reward, terminated=False, truncated=False, info=info)
+        observation = f"error: {verdict.reason}; nothing was run. The task is still: {self.task.prompt}"
+        return Step(observation, reward, terminated=False, truncated=False, info=info)
 
     def _counted(self, info: dict[str, Any]) -> dict[str, Any]:
         signals = {**info.get("signals", {}), "refused": float(self.refused), "ran": float(len(self.memory))}

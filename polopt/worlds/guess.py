@@ -58,11 +58,11 @@ class GuessNumber:
         """
         if high - low < 1:
             raise ValueError(f"GuessNumber: two numbers are needed to hold one out, found low={low}, high={high}")
-        kept = range(low, high + 1, STRIPES)
-        rest = [number for number in range(low, high + 1) if number not in kept]
+        heldout_numbers = range(low, high + 1, STRIPES)
+        train_numbers = [number for number in range(low, high + 1) if number not in heldout_numbers]
         return TaskSplit(
-            cls(low, high, turns, size=train, seed=seed, hidden=rest),
-            cls(low, high, turns, size=heldout, seed=seed, hidden=kept),
+            cls(low, high, turns, size=train, seed=seed, hidden=train_numbers),
+            cls(low, high, turns, size=heldout, seed=seed, hidden=heldout_numbers),
         )
 
     @property
@@ -95,25 +95,25 @@ class GuessEpisode:
     def __init__(self, task: Task, low: int, high: int, turns: int) -> None:
         self.task = task
         self.low, self.high, self.turns = low, high, turns
-        self._left = 0
+        self._turns_left = 0
 
     def reset(self) -> str:
-        self._left = self.turns
+        self._turns_left = self.turns
         # The interval that the hints so far leave possible, used by `demonstrate` alone.
         self._from, self._to = self.low, self.high
         return self.task.prompt
 
     def step(self, action: str) -> Step:
-        if not self._left:
+        if not self._turns_left:
             raise EpisodeError(f"task {self.task.id} has no turns left; call reset() first")
-        self._left -= 1
+        self._turns_left -= 1
         number, guess = self.task.row["number"], self._read(action)
         info = {"guess": guess, "solved": guess == number}
         if guess == number:
-            self._left = 0
+            self._turns_left = 0
             return Step("", 1.0, terminated=True, truncated=False, info=info)
         hint = self._hint(guess, number)
-        over = not self._left
+        over = not self._turns_left
         return Step("" if over else hint, 0.0, terminated=False, truncated=over, info=info)
 
     def _hint(self, guess: int | None, number: int) -> str:
@@ -133,4 +133,4 @@ class GuessEpisode:
 
     def demonstrate(self) -> str | None:
         """Returns the midpoint of the interval that is still possible."""
-        return str((self._from + self._to) // 2) if self._left else None
+        return str((self._from + self._to) // 2) if self._turns_left else None

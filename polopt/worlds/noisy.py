@@ -37,9 +37,9 @@ class NoisyTasks(WrappedTasks):
         self.seed = seed
         self.missed, self.fooled = self._rates("missed", missed), self._rates("fooled", fooled)
 
-    def _rates(self, name: str, given: float | Mapping[str, float]) -> dict[str, float]:
+    def _rates(self, name: str, setting: float | Mapping[str, float]) -> dict[str, float]:
         kinds = self.tasks.kinds
-        rates = dict(given) if isinstance(given, Mapping) else dict.fromkeys(kinds, given)
+        rates = dict(setting) if isinstance(setting, Mapping) else dict.fromkeys(kinds, setting)
         for kind, rate in rates.items():
             if kind not in kinds:
                 raise ValueError(f"noisy: {name} names the kind {kind!r}, and the tasks have {', '.join(kinds)}")
@@ -59,8 +59,8 @@ class NoisyTasks(WrappedTasks):
         right = reward >= 1
         rate = (self.missed if right else self.fooled).get(task.kind, 0.0)
         text = f"{self.seed}/{task.id}/{action}".encode()
-        drawn = int.from_bytes(hashlib.sha256(text).digest()[:7], "big") / 2**56
-        return float(not right) if drawn < rate else reward
+        uniform = int.from_bytes(hashlib.sha256(text).digest()[:7], "big") / 2**56
+        return float(not right) if uniform < rate else reward
 
 
 class NoisyEpisode:

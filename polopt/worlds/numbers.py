@@ -25,7 +25,7 @@ def read_number(text: str) -> Fraction | None:
 
 
 def last_number(text: str) -> Fraction | None:
-    """Returns the last number that stands by itself in `text`, None if there is none.
+    """Returns the last separate number in `text`, None if there is none.
 
     A sign belongs to the number only where it touches it and follows no word and no closing bracket.
     """

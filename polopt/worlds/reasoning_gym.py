@@ -105,10 +105,10 @@ class ReasoningGym:
         """
         options: dict[str, Any] = {"partial": partial, "answer_tag": answer_tag}
         source = cls(datasets, heldout, _derived(seed, "heldout"), **options)
-        kept = _distinct(source)
-        prompts = {task.prompt for task in kept}
-        rest = cls(datasets, train, _derived(seed, "train"), exclude=prompts, **options)
-        return TaskSplit(rest, TaskList(kept, source.score, score_many=source.score_many))
+        heldout_tasks = _distinct(source)
+        prompts = {task.prompt for task in heldout_tasks}
+        train_tasks = cls(datasets, train, _derived(seed, "train"), exclude=prompts, **options)
+        return TaskSplit(train_tasks, TaskList(heldout_tasks, source.score, score_many=source.score_many))
 
     @property
     def kinds(self) -> list[str]:
@@ -129,7 +129,7 @@ class ReasoningGym:
         if not 0 <= index < self._size:
             raise IndexError(f"task {index} of {self._size}")
         if index not in self._tasks:
-            self._tasks[index] = self._drawn(index, self._exclude)[0]
+            self._tasks[index] = self._draw_task(index, self._exclude)[0]
         return self._tasks[index]
 
     def episode(self, task: Task) -> Episode:
@@ -142,13 +142,13 @@ class ReasoningGym:
     def score_many(self, answered: Sequence[tuple[str, Task]]) -> list[tuple[float, dict[str, Any]]]:
         """Scores the completions in one batch, each as `score` does."""
         answers = [self._answer(completion) for completion, _ in answered]
-        asked = [
+        requests = [
             Request(self._scorers[task.kind], task.row, answer)
             for answer, (_, task) in zip(answers, answered, strict=True)
             if answer is not None
         ]
-        found = iter(verdicts(asked))
-        return [self._judged(answer, Verdict(0.0) if answer is None else next(found)) for answer in answers]
+        results = iter(verdicts(requests))
+        return [self._judged(answer, Verdict(0.0) if answer is None else next(results)) for answer in answers]
 
     def _judged(self, answer: str | None, verdict: Verdict) -> tuple[float, dict[str, Any]]:
         """Converts a verdict to reward and info; a score that is not finite and a scorer that raised count as a wrong
@@ -175,7 +175,7 @@ class ReasoningGym:
         share = (index * golden + self._seed) % 2**64 / 2**64
         return self._names[min(bisect.bisect(self._edges, share * self._edges[-1]), len(self._names) - 1)]
 
-    def _drawn(self, index: int, exclude: Collection[str]) -> tuple[Task, int]:
+    def _draw_task(self, index: int, exclude: Collection[str]) -> tuple[Task, int]:
         """Returns task `index`, and the number of draws until its prompt was not excluded."""
         name = self._name(index)
         for attempt in range(PATIENCE):
@@ -214,19 +214,19 @@ def _distinct(source: ReasoningGym) -> list[Task]:
     More than twice as many draws as tasks mean that the tasks cover about four fifths of a dataset's prompts. Raising
     an error in that case also guarantees every training task a prompt within `PATIENCE` draws.
     """
-    seen: set[str] = set()
+    prompts: set[str] = set()
     tasks: list[Task] = []
     draws: dict[str, int] = dict.fromkeys(source.kinds, 0)
-    found: dict[str, int] = dict.fromkeys(source.kinds, 0)
+    counts: dict[str, int] = dict.fromkeys(source.kinds, 0)
     for index in range(len(source)):
-        task, tried = source._drawn(index, seen)
-        seen.add(task.prompt)
+        task, tried = source._draw_task(index, prompts)
+        prompts.add(task.prompt)
         tasks.append(task)
         draws[task.kind] += tried
-        found[task.kind] += 1
-        if draws[task.kind] > 2 * found[task.kind] + 20:
+        counts[task.kind] += 1
+        if draws[task.kind] > 2 * counts[task.kind] + 20:
             raise ConfigError(
-                f"reasoning-gym.datasets.{task.kind}: too few different prompts to hold {found[task.kind]} "
+                f"reasoning-gym.datasets.{task.kind}: too few different prompts to hold {counts[task.kind]} "
                 f"out and still learn from the rest; lower heldout = {len(source)}, or widen its settings"
             )
     return tasks
@@ -238,7 +238,7 @@ def _check(datasets: Mapping[str, Any]) -> tuple[dict[str, dict[str, Any]], dict
     if not datasets:
         raise ConfigError("reasoning-gym.datasets is empty; name at least one, as in chain_sum: {max_terms: 2}")
     settings, weights = {}, {}
-    for name, given in datasets.items():
+    for name, options in datasets.items():
         where = f"reasoning-gym.datasets.{name}"
         if name not in registry:
             hint = nearest(name, registry)
@@ -249,13 +249,13 @@ def _check(datasets: Mapping[str, Any]) -> tuple[dict[str, dict[str, Any]], dict
                 f"PYTHONHASHSEED=0 before starting, or leave it out"
             )
         config = registry[name][1]
-        parsed = parse(_model(config), given or {}, where)
+        parsed = parse(_model(config), options or {}, where)
         values = {key: getattr(parsed, key) for key in parsed.model_fields_set}
         weights[name] = values.pop("weight", 1.0)
         settings[name] = values
         try:
-            made = config(**values)
-            getattr(made, "validate", lambda: None)()  # two of them have nothing to check
+            dataset = config(**values)
+            getattr(dataset, "validate", lambda: None)()  # two of them have nothing to check
         except (AssertionError, ValueError, TypeError) as error:
             raise ConfigError(f"{where}: {error}") from None
     return settings, weights

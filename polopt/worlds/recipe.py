@@ -25,7 +25,7 @@ from polopt.worlds.noisy import NoisyTasks
 from polopt.worlds.protocol import Tasks, TaskSplit
 from polopt.worlds.reasoning_gym import ReasoningGym
 from polopt.worlds.rulebook import Rulebook
-from polopt.worlds.second_chance import ASK, SecondChanceTasks
+from polopt.worlds.second_chance import SECOND_PROMPT, SecondChanceTasks
 from polopt.worlds.texts import read_texts
 from polopt.worlds.unit_tests import UnitTests
 from polopt.worlds.world import Count, World
@@ -147,7 +147,7 @@ class RulebookWorld(World):
             raise ConfigError(str(error)) from None
 
 
-class Around(World):
+class WrapperWorld(World):
     """A world that wraps another world, `of`."""
 
     of: dict[str, Any]
@@ -161,7 +161,7 @@ class Around(World):
         return parse_world(self.of).computing()
 
 
-class NoisyWorld(Around):
+class NoisyWorld(WrapperWorld):
     """The world `of` with planted verifier errors in training, see `NoisyTasks`; the held-out tasks are scored without
     errors."""
 
@@ -178,11 +178,11 @@ class NoisyWorld(Around):
         return dataclasses.replace(split, train=train)
 
 
-class SecondChanceWorld(Around):
+class SecondChanceWorld(WrapperWorld):
     """The world `of` with a second attempt at every answer, see `SecondChanceTasks`."""
 
     kind: Literal["second-chance"] = "second-chance"
-    ask: str = ASK
+    ask: str = SECOND_PROMPT
 
     def build(self, seed: int) -> TaskSplit:
         split = parse_world(self.of).split(seed)
@@ -193,7 +193,7 @@ class SecondChanceWorld(Around):
         return dataclasses.replace(split, train=both[0], heldout=both[1])
 
 
-class GuardedWorld(Around):
+class GuardedWorld(WrapperWorld):
     """The tool world `of` with calls that run only if privilege rules allow them, see `GuardedTasks`.
 
     rules: a YAML file of rules, or the rules.
@@ -211,9 +211,9 @@ class GuardedWorld(Around):
     penalty: float = pydantic.Field(default=0.0, ge=0)
 
     def check(self, where: str) -> None:
-        self.made(where)
+        self.build_guard(where)
 
-    def made(self, where: str) -> Guard:
+    def build_guard(self, where: str) -> Guard:
         """Returns the guard.
 
         Raises:
@@ -233,7 +233,7 @@ class GuardedWorld(Around):
         return found
 
     def build(self, seed: int) -> TaskSplit:
-        split, guard = parse_world(self.of).split(seed), self.made("world")
+        split, guard = parse_world(self.of).split(seed), self.build_guard("world")
         try:
             both = [GuardedTasks(tasks, guard, penalty=self.penalty) for tasks in (split.train, split.heldout)]
         except ValueError as error:
@@ -327,7 +327,7 @@ def build_tasks(spec: Mapping[str, Any], *, seed: int) -> TaskSplit:
     return split if world.texts is None else dataclasses.replace(split, texts=read_texts(world.texts))
 
 
-def made_again(spec: Mapping[str, Any], seed: int, part: str) -> Tasks:
+def rebuild_tasks(spec: Mapping[str, Any], seed: int, part: str) -> Tasks:
     """Rebuilds the tasks `train` or `heldout` of `build_tasks`, in another process."""
     tasks: Tasks = getattr(build_tasks(spec, seed=seed), part)
     return tasks

@@ -17,7 +17,7 @@ from polopt.names import nearest
 # The most different problems in one error on malformed rows, and the most positions of each.
 SHOWN = 10
 # Line or number of a row, and the row, or the description of its problem.
-Found = tuple[int, dict[str, Any] | str]
+NumberedRow = tuple[int, dict[str, Any] | str]
 T = TypeVar("T")
 
 
@@ -54,7 +54,7 @@ def read_rows(path: Path, parse: Callable[[dict[str, Any]], T]) -> list[tuple[in
     return rows
 
 
-def _reader(path: Path) -> Callable[[Path], Iterator[Found]]:
+def _reader(path: Path) -> Callable[[Path], Iterator[NumberedRow]]:
     return _folder if path.is_dir() else FORMATS.get(path.suffix.lower(), _json_lines)
 
 
@@ -118,11 +118,11 @@ def _refuse(problems: Mapping[str, Sequence[int]], good: int, path: Path) -> Non
     raise ConfigError(f"{path}: {count} of {count + good} rows are malformed: {'; '.join(some)}{more}")
 
 
-def _json_lines(path: Path) -> Iterator[Found]:
+def _json_lines(path: Path) -> Iterator[NumberedRow]:
     raw = _bytes(path)
     if raw.lstrip()[:1] in (b"[", b"{") and not _is_object(raw.lstrip().partition(b"\n")[0]):
-        whole = _parsed(raw)
-        if not isinstance(whole, str):
+        parsed = _parsed(raw)
+        if not isinstance(parsed, str):
             raise ConfigError(
                 f"{path} is one JSON value, not one object per line; write each object on a line of its own, or, if it "
                 "is an array of objects, let the file's name end in .json"
@@ -133,13 +133,13 @@ def _json_lines(path: Path) -> Iterator[Found]:
             yield line, f"expected an object with fields, found {shown(row[0])}" if isinstance(row, tuple) else row
 
 
-def _json(path: Path) -> Iterator[Found]:
+def _json(path: Path) -> Iterator[NumberedRow]:
     raw = _bytes(path)
-    whole = _parsed(raw)
-    if not isinstance(whole, tuple) or not isinstance(whole[0], list):
+    parsed = _parsed(raw)
+    if not isinstance(parsed, tuple) or not isinstance(parsed[0], list):
         yield from _json_lines(path)
         return
-    for number, row in enumerate(whole[0], start=1):
+    for number, row in enumerate(parsed[0], start=1):
         yield number, row if isinstance(row, dict) else f"expected an object with fields, found {shown(row)}"
 
 
@@ -181,7 +181,7 @@ def _bytes(path: Path) -> bytes:
     return raw.removeprefix(b"\xef\xbb\xbf")
 
 
-def _csv(path: Path) -> Iterator[Found]:
+def _csv(path: Path) -> Iterator[NumberedRow]:
     raw = _bytes(path)
     try:
         text = raw.decode()
@@ -199,12 +199,12 @@ def _csv(path: Path) -> Iterator[Found]:
         yield reader.line_num + 1, f"not CSV: {error}"
 
 
-def _parquet(path: Path) -> Iterator[Found]:
+def _parquet(path: Path) -> Iterator[NumberedRow]:
     parquet = _pyarrow(path).parquet
     yield from _numbered(path, lambda: parquet.ParquetFile(path).iter_batches())
 
 
-def _folder(path: Path) -> Iterator[Found]:
+def _folder(path: Path) -> Iterator[NumberedRow]:
     """Reads the format of `datasets.Dataset.save_to_disk`: Arrow files, listed in state.json."""
     if (path / "dataset_dict.json").is_file():
         splits = json.loads((path / "dataset_dict.json").read_text(encoding="utf-8"))["splits"]
@@ -222,7 +222,7 @@ def _folder(path: Path) -> Iterator[Found]:
     yield from _numbered(path, batches)
 
 
-def _numbered(path: Path, batches: Callable[[], Iterable[Any]]) -> Iterator[Found]:
+def _numbered(path: Path, batches: Callable[[], Iterable[Any]]) -> Iterator[NumberedRow]:
     """Yields the rows of Arrow batches, numbered from 1."""
     errors = _pyarrow(path).ArrowException
     number = 0
@@ -245,7 +245,7 @@ def _pyarrow(path: Path) -> Any:
     return pyarrow
 
 
-FORMATS: dict[str, Callable[[Path], Iterator[Found]]] = {
+FORMATS: dict[str, Callable[[Path], Iterator[NumberedRow]]] = {
     ".json": _json,
     ".csv": _csv,
     ".tsv": _csv,

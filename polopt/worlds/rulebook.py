@@ -32,9 +32,9 @@ class Rulebook:
 
     def __init__(self, book: str, *, shown: bool, size: int, seed: int = 0, heldout: bool = False) -> None:
         rules = {rule[:1]: rule[1:] for rule in book.split()}
-        well = all(letter.isalpha() and digits.isdigit() for letter, digits in rules.items())
-        alike = len(set(map(len, rules.values()))) == 1 and len(rules) == len(book.split())
-        if not well or not alike or size < 1:
+        valid = all(letter.isalpha() and digits.isdigit() for letter, digits in rules.items())
+        equal_lengths = len(set(map(len, rules.values()))) == 1 and len(rules) == len(book.split())
+        if not valid or not equal_lengths or size < 1:
             raise ValueError(
                 "rulebook: need different letters with equally many digits each, as in 'a42 b71', and size >= 1, found "
                 f"{book!r} and {size}"

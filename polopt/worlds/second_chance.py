@@ -8,7 +8,7 @@ from polopt.worlds.answers import step_together
 from polopt.worlds.protocol import LOST, Episode, EpisodeError, Step, Task, Tasks
 from polopt.worlds.wrapped import WrappedTasks
 
-ASK = "Look again, and correct the answer if it is wrong:"
+SECOND_PROMPT = "Look again, and correct the answer if it is wrong:"
 
 
 class SecondChanceTasks(WrappedTasks):
@@ -21,7 +21,7 @@ class SecondChanceTasks(WrappedTasks):
         ValueError: the tasks already take more than one answer.
     """
 
-    def __init__(self, tasks: Tasks, *, ask: str = ASK) -> None:
+    def __init__(self, tasks: Tasks, *, ask: str = SECOND_PROMPT) -> None:
         if tasks.turns != 1:
             raise ValueError(f"second-chance: the tasks must take one answer, found {tasks.turns} turns")
         super().__init__(tasks)
@@ -39,16 +39,16 @@ class SecondChanceEpisode:
     """An episode of two answers to one question."""
 
     def __init__(self, world: SecondChanceTasks, task: Task) -> None:
-        self.world, self.task, self.left = world, task, 0
+        self.world, self.task, self.turns_left = world, task, 0
 
     def reset(self) -> str:
-        self.left = 2
+        self.turns_left = 2
         self.inner = self.world.tasks.episode(self.task)
         return self.inner.reset()
 
     @property
     def together(self) -> Hashable | None:
-        return getattr(self.inner, "together", None) if self.left else None
+        return getattr(self.inner, "together", None) if self.turns_left else None
 
     def step(self, action: str) -> Step:
         self._check_open()
@@ -63,12 +63,12 @@ class SecondChanceEpisode:
         return [episode._after(step) for episode, step in zip(episodes, steps, strict=True)]
 
     def _check_open(self) -> None:
-        if not self.left:
+        if not self.turns_left:
             raise EpisodeError(f"task {self.task.id} takes two answers after reset(); call reset() first")
 
     def _after(self, step: Step) -> Step:
-        self.left -= 1
-        if not self.left or step is LOST:
+        self.turns_left -= 1
+        if not self.turns_left or step is LOST:
             return step
         self.inner = self.world.tasks.episode(self.task)
         self.inner.reset()
@@ -76,4 +76,4 @@ class SecondChanceEpisode:
 
     def demonstrate(self) -> str | None:
         """Returns the task's demonstration, for both answers."""
-        return self.inner.demonstrate() if self.left else None
+        return self.inner.demonstrate() if self.turns_left else None

@@ -44,20 +44,20 @@ class TaskFileReader:
         """
         tasks = self._tasks(Path(path))
         if isinstance(heldout, (str, Path)):
-            kept = self._tasks(Path(heldout))
-            prompts = {prompt_key(task) for task in kept}
+            heldout_tasks = self._tasks(Path(heldout))
+            prompts = {prompt_key(task) for task in heldout_tasks}
         else:
             prompts = _fraction(tasks, heldout, seed, where=str(path))
-            kept = [task for task in tasks if prompt_key(task) in prompts]
-        rest = [task for task in tasks if prompt_key(task) not in prompts]
-        if not rest:
+            heldout_tasks = [task for task in tasks if prompt_key(task) in prompts]
+        train_tasks = [task for task in tasks if prompt_key(task) not in prompts]
+        if not train_tasks:
             raise ConfigError(f"{path}: every prompt is also held out in {heldout}, nothing is left to learn from")
-        if isinstance(heldout, (str, Path)) and len(rest) < len(tasks):
+        if isinstance(heldout, (str, Path)) and len(train_tasks) < len(tasks):
             warn_reader(
-                f"{path}: left {len(tasks) - len(rest)} of {len(tasks)} rows out of training, "
+                f"{path}: left {len(tasks) - len(train_tasks)} of {len(tasks)} rows out of training, "
                 f"because their prompt is held out in {heldout}"
             )
-        return TaskSplit(self._list(rest), self._list(kept))
+        return TaskSplit(self._list(train_tasks), self._list(heldout_tasks))
 
     def _list(self, tasks: Sequence[Task]) -> TaskList:
         """Returns the tasks as a list with the scorer of their answers."""

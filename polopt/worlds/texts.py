@@ -25,10 +25,10 @@ def read_texts(path: str | Path) -> list[str]:
     if not path.is_file():
         raise ConfigError(f"{path} does not exist; give a .jsonl file, or a text file with empty lines between texts")
     try:
-        whole = path.read_text(encoding="utf-8-sig")
+        content = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}") from None
-    texts = [part.strip() for part in GAP.split(whole) if part.strip()]
+    texts = [part.strip() for part in GAP.split(content) if part.strip()]
     if not texts:
         raise ConfigError(f"{path} holds no text")
     return texts

@@ -286,7 +286,7 @@ class TestJob:
             ({"stages.rl.train": "wte"}, "other parameters would learn"),
             ({"tasks": {"kind": "guess-number"}}, "7 turns"),
             ({"stages.rl.minibatches": 3}, "whole groups"),
-            ({"stages.rl.method": "fapo"}, "signal_flawed, which the tasks do not tell"),
+            ({"stages.rl.method": "fapo"}, "signal_flawed, which the tasks do not report"),
         ],
     )
     def test_what_would_be_lost_is_refused(self, changes: dict[str, Any], reason: str, tmp_path: Path) -> None:

@@ -216,7 +216,7 @@ def test_corrections_of_theirs_that_would_be_ignored_are_refused() -> None:
     ("method", "reason"),
     [
         ("ppo", "needs value"),
-        ("reinforce-baseline", "remembers earlier batches"),
+        ("reinforce-baseline", "keeps state between batches"),
         ("clip-cov-kl-cov", "whole optimiser batch"),
         ("chord", "decides what is sampled"),
         ("conciser", "needs entropy"),

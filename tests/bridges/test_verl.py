@@ -56,8 +56,8 @@ class TestNames:
             ("copo", "needs extras.advantages"),
             ("chord", "which verl does itself"),
             ("pf-ppo", "leaves out rows after credit"),
-            ("sdpo", "asks the policy about its own decisions again"),
-            ("remix", "its reference follows the policy"),
+            ("sdpo", "evaluates the policy again on its own decisions"),
+            ("remix", "its reference is an average of the policy"),
             ("bapo-clip", "moves from batch to batch"),
         ],
     )

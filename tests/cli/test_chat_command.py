@@ -57,7 +57,7 @@ def test_what_was_said_is_remembered(trained: tuple[Path, str]) -> None:
     two = talk.ask("cc")
     assert two == greedy(policy, f"sabufirst aba{one}ucc", 3)
     assert [m["role"] for m in talk.history] == ["system", "user", "assistant", "user", "assistant"]
-    with pytest.raises(ContextError, match="tokens have been said, and the model's context is 32"):
+    with pytest.raises(ContextError, match="tokens are in the conversation, and the model's context is 32"):
         talk.ask("first " * 40)
 
 

@@ -131,7 +131,7 @@ def test_two_cannot_go_on_with_one_run(tmp_path: Path, source: Path) -> None:
     run = create(recipe(**SHORT), tmp_path / "run")
     first = ray_executor._take_over(run.folder)
     ray_executor._take_over(run.folder)
-    with pytest.raises(RunError, match="given it to somebody else"):
+    with pytest.raises(RunError, match="assigned it to another process"):
         ray_executor._train(str(run.folder), first, str(tmp_path), [])
     assert run.read("metrics") == []
 

@@ -22,7 +22,7 @@ from polopt.training.cluster.episodes import ClusterExecutor
 from polopt.training.launch import train
 from polopt.worlds import EpisodeError
 from polopt.worlds.executors import LOST, InlineExecutor
-from polopt.worlds.recipe import made_again
+from polopt.worlds.recipe import rebuild_tasks
 
 ray = pytest.importorskip("ray")
 # Simulated nodes share one machine: when it is busy they are slow to begin, and to be missed.
@@ -47,7 +47,7 @@ def marks(tmp_path: Path) -> str:
 def grounds_of(marks: str, **settings: Any) -> tuple[ClusterExecutor, Counter]:
     """Grounds whose workers make the world from a file of the user's."""
     world = Counter(6)
-    maker = functools.partial(made_again, {**WORLD, "marks": marks}, 0, "train")
+    maker = functools.partial(rebuild_tasks, {**WORLD, "marks": marks}, 0, "train")
     return ClusterExecutor([(world, maker)], **{"workers": 2, **settings}), world
 
 
@@ -106,7 +106,7 @@ def test_a_run_on_a_cluster_is_the_run(other: Any, tmp_path: Path) -> None:
 
 
 def test_a_world_that_cannot_be_made_is_said_at_the_door(other: Any) -> None:
-    maker = functools.partial(made_again, {**WORLD, "siez": 3}, 0, "train")
+    maker = functools.partial(rebuild_tasks, {**WORLD, "siez": 3}, 0, "train")
     with pytest.raises(ConfigError, match=r"a worker cannot make the world: .*siez"):
         ClusterExecutor([(Counter(6), maker)], workers=1)
 
@@ -115,7 +115,7 @@ def test_a_node_that_goes_takes_nothing_with_it(cluster: Any, other: Any, marks:
     """Its workers end in the middle of a step. The last test, since afterwards there is one node."""
     for _ in range(5):  # a node that is slow to begin a worker passes it on
         grounds = ClusterExecutor(workers=3)  # one a node, that of the head included; the world is sent as it is
-        where = dict(ray.get(home.actor.__ray_call__.remote(_node_and_process)) for home in grounds.homes)
+        where = dict(ray.get(worker.actor.__ray_call__.remote(_node_and_process)) for worker in grounds.workers)
         if len(where) == 3:
             break
     process = Path(f"/proc/{where[other.node_id]}")

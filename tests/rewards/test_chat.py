@@ -93,14 +93,14 @@ def test_an_endless_reply_is_not_read(server):
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 422])
 def test_what_will_not_pass_is_refused_at_once(server, status):
     server.plan = [status]
-    with pytest.raises(ChatError, match=rf"gave status {status} after 1 tries: .*as planned"):
+    with pytest.raises(ChatError, match=rf"returned status {status} after 1 tries: .*as planned"):
         chat(server)([ask("x")])
     assert len(server.seen) == 1
 
 
 def test_tries_come_to_an_end(server):
     server.plan = [500] * 9
-    with pytest.raises(ChatError, match="gave status 500 after 3 tries"):
+    with pytest.raises(ChatError, match="returned status 500 after 3 tries"):
         chat(server, retries=2)([ask("x")])
     assert len(server.seen) == 3
 
@@ -115,7 +115,7 @@ def test_retry_after_is_heeded(server):
 def test_retry_after_may_be_a_date_and_no_longer_than_patience(server):
     date = format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True)
     server.plan = [(429, {"Retry-After": date})]
-    with pytest.raises(ChatError, match=r"status 429, asking to wait 3[56]\d\d s after 1 tries"):
+    with pytest.raises(ChatError, match=r"status 429 with Retry-After 3[56]\d\d s after 1 tries"):
         chat(server)([ask("x")])
 
 
@@ -124,7 +124,7 @@ def test_a_redirect_takes_the_key_nowhere(server, monkeypatch):
     with served() as other:
         server.plan = [(307, {"Location": other.url + "/chat/completions"}), (302, {"Location": other.url})]
         for _ in range(2):
-            with pytest.raises(ChatError, match="gave status 30"):
+            with pytest.raises(ChatError, match="returned status 30"):
                 chat(server, key="SOME_KEY")([ask("x")])
         assert other.seen == []
 
@@ -208,7 +208,7 @@ def test_the_budget_of_calls_is_exact(server):
     assert texts(part([ask("f"), ask("a")])) == [None, said[0]]
     refusing = chat(server, calls=3)
     refusing([ask(x) for x in "abc"])
-    with pytest.raises(BudgetError, match=r"3 replies with 30 tokens are paid, 1 more are wanted, .*calls=3"):
+    with pytest.raises(BudgetError, match=r"3 replies with 30 tokens are paid, 1 more are requested, .*calls=3"):
         refusing([ask("d")])
 
 

@@ -22,7 +22,7 @@ from polopt.backends import (
     same_policy_pairs,
     save_scorer,
 )
-from polopt.backends.scorer import APART, PAD, ScorerShape
+from polopt.backends.scorer import PAD, SEPARATOR, ScorerShape
 from polopt.fields import ExperienceError
 from polopt.rewards import JudgedReward, LearnedJudge, OutcomeReward, SumOfRewards
 from polopt.worlds import Task
@@ -35,7 +35,7 @@ def generator(seed: int = 0) -> torch.Generator:
 class TestScorer:
     def test_it_reads_bytes_and_cuts_prompts_at_the_front(self):
         ids = TextScorer(ScorerShape(width=8, length=3)).read(["abcd", ""], ["é", "wxyz"])
-        assert ids.tolist() == [[*b"bcd", APART, *"é".encode()], [APART, *b"wxy", PAD, PAD]]
+        assert ids.tolist() == [[*b"bcd", SEPARATOR, *"é".encode()], [SEPARATOR, *b"wxy", PAD, PAD]]
 
     @pytest.mark.parametrize("layers", [0, 2])
     def test_no_score_depends_on_who_stands_beside(self, layers):
@@ -49,7 +49,7 @@ class TestScorer:
     def test_without_attention_it_is_a_mean_over_windows(self):
         """A loop in plain Python, of one text."""
         scorer = TextScorer(ScorerShape(width=8, layers=0, window=2)).double()
-        ids = [*b"p", APART, *b"xyz"]
+        ids = [*b"p", SEPARATOR, *b"xyz"]
         vectors = [torch.zeros(8).double(), *(scorer.bytes.weight[i] for i in ids)]
         said = sum(
             (

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from polopt.training.cluster.rollout_actor import RolloutActor, WorkerResult, WorkerTask
-from polopt.training.cluster.worker_pool import Counts, Stopped
+from polopt.training.cluster.worker_pool import Counts, RequestAbandoned
 from polopt.training.language import LanguageDomain
 from polopt.training.language_recipe import LanguageRecipe
 
@@ -42,7 +42,7 @@ class HereCrew:
 
     def run(self, orders: Sequence[WorkerTask], stopped: Callable[[], bool] = lambda: False) -> list[WorkerResult]:
         if stopped():
-            raise Stopped
+            raise RequestAbandoned
         return [self._play(order) for order in orders]
 
     def _play(self, order: WorkerTask) -> WorkerResult:

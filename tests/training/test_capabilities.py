@@ -280,7 +280,7 @@ def test_kinds_beside_fields() -> None:
         Lack("teachers.SelfTeacher()", "teacher"),
         Lack("its reference", "reference"),
     ]
-    assert without.refusals(part)[2] == "its reference follows the policy"
+    assert without.refusals(part)[2] == "its reference is an average of the policy"
     assert dataclasses.replace(LANGUAGE, prefixes=()).lacking(po.Algorithm(reward=ReadingReward(names=[SIGNAL + "a"])))
     assert not LANGUAGE.lacking(po.Algorithm(reward=ReadingReward(names=[SIGNAL + "a"])))
     assert {field.name for field in dataclasses.fields(Capabilities)} == set(inspect.signature(Capabilities).parameters)

@@ -123,8 +123,8 @@ def test_every_row_comes_once_and_in_its_place(tmp_path: Path) -> None:
     plan = [(place, task) for place, task in enumerate(order) for _ in range(copies[place])]
     assert list(zip(found.group.tolist(), found.extras["index"].tolist(), strict=True)) == plan
     assert [task.id for task in found.extras["task"]] == [f"digit/0/{task}" for _, task in plan]
-    assert source.crew.counts.again > 0
-    assert sorted(source.crew.played) == [(0, 0, i) for i in range(3)]
+    assert source.worker_pool.counts.again > 0
+    assert sorted(source.worker_pool.played) == [(0, 0, i) for i in range(3)]
     # Shares have random numbers of their own, or copies of a group would repeat those of another.
     said = [tuple(row) for row in found.extras["tokens"].tolist()]
     assert len(set(said)) > len(said) // 2

@@ -91,7 +91,7 @@ def test_a_piece_never_exceeds_what_the_model_reads() -> None:
     tokens = source.texts(1, 10_000).extras["tokens"]
     assert tokens.shape == (1, 64)  # n_positions
     source.player.policy.evaluate(source.texts(1, 10_000))
-    with pytest.raises(ValueError, match=r"asks for raw texts, and there are none; set tasks\.texts"):
+    with pytest.raises(ValueError, match=r"needs raw texts, and there are none; set tasks\.texts"):
         source_of(texts=()).texts(1, 5)
 
 

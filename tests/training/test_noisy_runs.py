@@ -40,5 +40,5 @@ def test_the_estimate_is_resumed_bit_for_bit_and_near_the_planted_rate(tmp_path:
 
 
 def test_without_a_second_judge_it_is_refused_at_the_door(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"RejudgedRates reads extras\.signal_true, which the tasks do not tell"):
+    with pytest.raises(ConfigError, match=r"RejudgedRates reads extras\.signal_true, which the tasks do not report"):
         train(recipe(tasks=CHAINS, stages=STAGES), tmp_path / "run")

@@ -151,10 +151,10 @@ def test_replayed_rows_meet_the_policy_of_now() -> None:
                 with torch.no_grad():
                     expected = of.evaluate(rows).logp
                 torch.testing.assert_close(getattr(rows, field), expected, atol=2e-5, rtol=0)
-        learning.beside.begin_update()
+        learning.auxiliary_models.begin_update()
         learning.learner.update(algorithm.compute_advantages(batch), step)
         algorithm.step()
-        learning.beside.end_update()
+        learning.auxiliary_models.end_update()
     assert ages == {0, 1, 2}
     assert isinstance(algorithm.sampling, Replay)
 

@@ -163,7 +163,7 @@ REFUSED: dict[str, tuple[Damage, str]] = {
     "metrics-flipped": (flip("metrics.jsonl", 0.1), "metrics.jsonl holds other lines"),
     "evaluations-cut": (cut("evaluations.jsonl"), "evaluations.jsonl has .* bytes, and had"),
     "samples-flipped": (flip("samples.jsonl", 0.1), "samples.jsonl holds other lines"),
-    "about-gone": (gone("run.json"), "run.json does not say what the run began with"),
+    "about-gone": (gone("run.json"), "run.json does not record what the run began with"),
     "about-cut": (cut("run.json"), "run.json is cut short or damaged"),
     "about-empty": (cut("run.json", 0.0), "run.json is cut short or damaged"),
     "about-list": (written("run.json", b"[]"), "run.json is cut short or damaged"),

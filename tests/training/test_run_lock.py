@@ -20,7 +20,7 @@ HOLD = """
 import sys, time
 from pathlib import Path
 from polopt.training.lock import FolderLock
-with FolderLock(Path(sys.argv[1])).held():
+with FolderLock(Path(sys.argv[1])).acquired():
     print("held", flush=True)
     time.sleep(1000)
 """

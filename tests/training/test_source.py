@@ -89,7 +89,7 @@ def test_a_transcript_of_many_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     assert row.logp == [-0.5 if d else 0.0 for d in row.decided]
     assert (row.reward, row.terminated, row.truncated, row.turns) == (1.0, True, False, 3)
     assert row.answer == "4"
-    assert [(i, paid) for i, paid in enumerate(row.paid) if paid] == [(len(row.ids) - 1, 1.0)]
+    assert [(i, paid) for i, paid in enumerate(row.rewards) if paid] == [(len(row.ids) - 1, 1.0)]
     shown = show(row, player.policy.tokenizer)["completion"]
     assert shown == "7 ▸ lower ▸ two ▸ write one whole number from 1 to 9 ▸ 4"
 
@@ -264,5 +264,5 @@ def test_rollouts_move_the_position_and_greedy_answers_do_not() -> None:
 
 def test_temperatures_that_nobody_told_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     player, rows = play(monkeypatch, ["4"], ["7", "4"])
-    with pytest.raises(SupportError, match="did not tell each token's temperature"):
+    with pytest.raises(SupportError, match="did not report each token's temperature"):
         to_experience(rows, BY_ENTROPY, horizon=player.horizon, policy=player.policy)

@@ -85,7 +85,7 @@ def test_what_is_wrong_is_said_at_the_door(tmp_path: Path) -> None:
 
 def test_signals_that_the_tasks_do_not_tell_are_refused(tmp_path: Path) -> None:
     stages = {"rl": {**STAGES["rl"], "method": f"{Path(__file__).resolve()}:reads_a_signal"}}
-    with pytest.raises(ConfigError, match=r"reads extras\.signal_flawed, which the tasks do not tell"):
+    with pytest.raises(ConfigError, match=r"reads extras\.signal_flawed, which the tasks do not report"):
         train(recipe(stages=stages), tmp_path / "run")
     chains = {"kind": "chains", "train": 50, "heldout": 8}
     train(recipe(stages=stages, tasks=chains, limit=8), tmp_path / "chains")

@@ -36,7 +36,7 @@ def connected(address: str) -> Iterator[Any]:
     if address == "local":
         settings["include_dashboard"] = False
     else:
-        _knock(address)
+        _check_listening(address)
     try:
         ray.init(address, **settings)
     except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
@@ -48,7 +48,7 @@ def connected(address: str) -> Iterator[Any]:
         ray.shutdown()
 
 
-def _knock(address: str) -> None:
+def _check_listening(address: str) -> None:
     """Checks that a server listens at an address; Ray itself would try for a minute.
 
     Raises:

@@ -41,8 +41,8 @@ def worker_pool_of(
         yield None  # the main process broadcasts its batches
         return
     with connected(address):
-        crew = WorkerPool(recipe, domain)
+        worker_pool = WorkerPool(recipe, domain)
         try:
-            yield crew
+            yield worker_pool
         finally:
-            crew.close()
+            worker_pool.close()

@@ -35,7 +35,7 @@ BEGIN = 300.0
 # Workers that may die under one call before its episode is given up, as their likely cause of death.
 DEATHS = 3
 # A call, its arguments and its answer.
-Played = tuple[str, tuple[str, ...], Any]
+RecordedCall = tuple[str, tuple[str, ...], Any]
 
 
 class NonDeterministicEpisode(Exception):
@@ -54,13 +54,13 @@ class EpisodeActor:
         at(folder, path)
         self.worlds = [maker() for maker in pickle.loads(makers)]
 
-    def play(
+    def call(
         self,
         number: int,
         world: int | Tasks | None,
-        begin: tuple[Task, Sequence[Played]] | None,
+        begin: tuple[Task, Sequence[RecordedCall]] | None,
         name: str,
-        given: tuple[str, ...],
+        args: tuple[str, ...],
         forget: Sequence[int],
     ) -> Any:
         """Returns the answer of episode `number` to a call. world, begin: of an episode that is new here, its world,
@@ -70,11 +70,11 @@ class EpisodeActor:
         if begin is not None and world is not None:
             task, past = begin
             episode = new_episode(self.worlds[world] if isinstance(world, int) else world, task)
-            for call, arguments, answer in past:
-                if not _same(getattr(episode, call)(*arguments), answer):
+            for method, arguments, answer in past:
+                if not _same(getattr(episode, method)(*arguments), answer):
                     raise NonDeterministicEpisode
             self.episodes[number] = episode
-        return getattr(self.episodes[number], name)(*given)
+        return getattr(self.episodes[number], name)(*args)
 
 
 def _same(answer: Any, before: Any) -> bool:
@@ -101,14 +101,14 @@ class RemoteEpisode(PendingEpisode):
 
     number: int = 0
     world: int | Any = 0
-    home: ActorHandle | None = None
-    past: list[Played] = dataclasses.field(default_factory=list)
+    worker: ActorHandle | None = None
+    past: list[RecordedCall] = dataclasses.field(default_factory=list)
     settled: bool = False
     deaths: int = 0
 
     def __del__(self) -> None:
-        if self.home is not None:
-            self.home.forgotten.append(self.number)
+        if self.worker is not None:
+            self.worker.forgotten.append(self.number)
 
 
 class ClusterExecutor(AsyncExecutor):
@@ -136,18 +136,18 @@ class ClusterExecutor(AsyncExecutor):
         self._stay = contextlib.ExitStack()  # connected as long as this executor lives
         self.ray = self._stay.enter_context(connected(address))
         self.threads, self.timeout = threads, timeout
-        self._known = [world for world, _ in makers]
+        self._worlds = [world for world, _ in makers]
         self._sent: dict[int, tuple[Tasks, Any]] = {}
         self._kind = self.ray.remote(num_cpus=cpus, max_concurrency=threads, max_restarts=0)(EpisodeActor)
         self._spread = bool(cpus)
         self._makers = self.ray.cloudpickle.dumps([maker for _, maker in makers])
         self._opened = 0
-        self.homes: list[ActorHandle] = []
+        self.workers: list[ActorHandle] = []
         for _ in range(DEATHS):
-            self.homes += self._begun(workers - len(self.homes))
-        if len(self.homes) < workers:
+            self.workers += self._begun(workers - len(self.workers))
+        if len(self.workers) < workers:
             raise ConfigError(
-                f"episodes.workers = {workers}: only {len(self.homes)} could begin; is there room in the cluster, "
+                f"episodes.workers = {workers}: only {len(self.workers)} could begin; is there room in the cluster, "
                 "memory and CPUs (episodes.cpus of each)?"
             )
 
@@ -157,18 +157,18 @@ class ClusterExecutor(AsyncExecutor):
         Raises:
             ConfigError: a world cannot be made there.
         """
-        asked: dict[Any, ActorHandle] = {}
+        started: dict[Any, ActorHandle] = {}
         if not count:
             return []
         for number in range(count):
-            home = ActorHandle(self._kind.options(scheduling_strategy=self._where(number)).remote())
-            asked[home.actor.prepare.remote(self._makers, os.getcwd(), sys.path)] = home
-        ready, waiting = self.ray.wait(list(asked), num_returns=count, timeout=BEGIN)
+            worker = ActorHandle(self._kind.options(scheduling_strategy=self._where(number)).remote())
+            started[worker.actor.prepare.remote(self._makers, os.getcwd(), sys.path)] = worker
+        ready, waiting = self.ray.wait(list(started), num_returns=count, timeout=BEGIN)
         try:
-            return [asked[ref] for ref in ready if self._there(ref)]
+            return [started[ref] for ref in ready if self._there(ref)]
         finally:
             for ref in waiting:
-                self.ray.kill(asked[ref].actor)
+                self.ray.kill(started[ref].actor)
 
     def _where(self, number: int) -> Any:
         """Returns the scheduling strategy of a new worker. Ray spreads workers that reserve CPUs, and not those that
@@ -203,85 +203,85 @@ class ClusterExecutor(AsyncExecutor):
 
     def _number(self, world: Tasks) -> Any:
         """Returns the worker's key of a world: its number, or a Ray reference to a world that is sent."""
-        for number, known in enumerate(self._known):
+        for number, known in enumerate(self._worlds):
             if known is world:
                 return number
         if id(world) not in self._sent:
             self._sent[id(world)] = (world, self.ray.put(world))  # kept, so that the id stays its own
         return self._sent[id(world)][1]
 
-    def call(self, plays: Sequence[RemoteEpisode], name: str, arguments: Sequence[tuple[str, ...]]) -> list[Any]:
-        answers: list[Any] = [LOST] * len(plays)
-        rounds = [list(range(len(plays)))] if plays else []
+    def call(self, handles: Sequence[RemoteEpisode], name: str, arguments: Sequence[tuple[str, ...]]) -> list[Any]:
+        answers: list[Any] = [LOST] * len(handles)
+        rounds = [list(range(len(handles)))] if handles else []
         while rounds:
-            asked = rounds.pop()
-            self._settle([plays[i] for i in asked])
-            calls = [self._call(plays[i], name, arguments[i]) for i in asked]
+            batch = rounds.pop()
+            self._settle([handles[i] for i in batch])
+            calls = [self._call(handles[i], name, arguments[i]) for i in batch]
             done = overlapped(calls, {call.lane: self.threads for call in calls})
             died: dict[ActorHandle, list[int]] = {}
-            for i, future in zip(asked, done, strict=True):
+            for i, future in zip(batch, done, strict=True):
                 if future is None:
                     continue
                 error = future.exception()
                 cause: Any = getattr(error, "cause", None) or error
                 if error is None:
-                    answers[i], plays[i].deaths, plays[i].why = future.result(), 0, "timeout"
-                    self._note(plays[i], name, arguments[i], answers[i])
+                    answers[i], handles[i].deaths, handles[i].why = future.result(), 0, "timeout"
+                    self._note(handles[i], name, arguments[i], answers[i])
                 elif isinstance(error, self.ray.exceptions.RayActorError):
-                    died.setdefault(plays[i].home, []).append(i)  # type: ignore[arg-type]
+                    died.setdefault(handles[i].worker, []).append(i)  # type: ignore[arg-type]
                 elif isinstance(cause, NonDeterministicEpisode):
-                    plays[i].why = "differs"
+                    handles[i].why = "differs"
                 else:
                     raise cause
-            for home, mine in died.items():
+            for worker, failed in died.items():
                 # Calls begin in order: if it died by itself, one of the first was under way.
-                suspects = mine[: self.threads] if home.alive else []
-                self._end(home)
+                suspects = failed[: self.threads] if worker.alive else []
+                self._end(worker)
                 for i in suspects:
-                    plays[i].deaths += 1
-                    plays[i].why = "died"
-                rounds += [mine[len(suspects) :]] if len(mine) > len(suspects) else []
-                rounds += [[i] for i in suspects if plays[i].deaths < DEATHS]  # alone, to spare the others
+                    handles[i].deaths += 1
+                    handles[i].why = "died"
+                rounds += [failed[len(suspects) :]] if len(failed) > len(suspects) else []
+                rounds += [[i] for i in suspects if handles[i].deaths < DEATHS]  # alone, to spare the others
         return answers
 
-    def _note(self, play: RemoteEpisode, name: str, given: tuple[str, ...], answer: Any) -> None:
+    def _note(self, handle: RemoteEpisode, name: str, args: tuple[str, ...], answer: Any) -> None:
         if name == "reset":
-            play.past = []
+            handle.past = []
         if name in ("reset", "step"):
-            play.past.append((name, given, answer))
+            handle.past.append((name, args, answer))
 
-    def _settle(self, plays: Sequence[RemoteEpisode]) -> None:
+    def _settle(self, handles: Sequence[RemoteEpisode]) -> None:
         """Assigns a live worker to every episode without one, in turn, and replaces dead workers."""
-        alive = [home for home in self.homes if home.alive]
-        if len(alive) < len(self.homes):
-            alive += self._begun(len(self.homes) - len(alive))
-            self.homes = alive
+        alive = [worker for worker in self.workers if worker.alive]
+        if len(alive) < len(self.workers):
+            alive += self._begun(len(self.workers) - len(alive))
+            self.workers = alive
         if not alive:
             raise RuntimeError("all workers of episodes are gone, and no other could begin; the run can be resumed")
-        moving = [play for play in plays if play.home is None or not play.home.alive]
-        for i, play in enumerate(moving):
-            self.again += bool(play.past)
-            play.home, play.settled = alive[i % len(alive)], False
+        moving = [handle for handle in handles if handle.worker is None or not handle.worker.alive]
+        for i, handle in enumerate(moving):
+            self.again += bool(handle.past)
+            handle.worker, handle.settled = alive[i % len(alive)], False
 
-    def _call(self, play: RemoteEpisode, name: str, given: tuple[str, ...]) -> PendingCall:
-        home, settled = play.home, play.settled
-        assert home is not None
-        play.settled = True
+    def _call(self, handle: RemoteEpisode, name: str, args: tuple[str, ...]) -> PendingCall:
+        worker, settled = handle.worker, handle.settled
+        assert worker is not None
+        handle.settled = True
         # A reset needs no replay of earlier calls.
-        past = [] if settled or name == "reset" else play.past
-        new = (None, None) if settled else (play.world, (play.task, past))
+        past = [] if settled or name == "reset" else handle.past
+        new = (None, None) if settled else (handle.world, (handle.task, past))
         seconds = None if self.timeout is None else self.timeout * (1 + len(past))
 
         def begin() -> Future[Any]:
-            forget, home.forgotten = home.forgotten, []
-            return home.actor.play.remote(play.number, *new, name, given, forget).future()
+            forget, worker.forgotten = worker.forgotten, []
+            return worker.actor.call.remote(handle.number, *new, name, args, forget).future()
 
-        return PendingCall(home, begin, seconds, functools.partial(self._end, home))
+        return PendingCall(worker, begin, seconds, functools.partial(self._end, worker))
 
-    def _end(self, home: ActorHandle) -> None:
-        if home.alive:
-            home.alive = False
-            self.ray.kill(home.actor)
+    def _end(self, worker: ActorHandle) -> None:
+        if worker.alive:
+            worker.alive = False
+            self.ray.kill(worker.actor)
 
 
 class ClusterExecutorSpec(ExecutorSpec):

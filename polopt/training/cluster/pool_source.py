@@ -35,7 +35,7 @@ class ClusterSource(LanguageSource):
     def __init__(
         self,
         player: EpisodePlayer,
-        crew: WorkerPool,
+        worker_pool: WorkerPool,
         stage: str,
         *,
         rows: int,
@@ -44,30 +44,30 @@ class ClusterSource(LanguageSource):
         texts: Sequence[str] = (),
     ) -> None:
         super().__init__(player, rows=rows, seed=seed, generator=generator, texts=texts)
-        self.crew, self.stage = crew, stage
-        self._made = {"rows": rows, "seed": seed, "texts": texts}
-        self.version = self.batch = self._asked = 0
+        self.worker_pool, self.stage = worker_pool, stage
+        self._settings = {"rows": rows, "seed": seed, "texts": texts}
+        self.version = self.batch = self._request_number = 0
         self.stopped: Callable[[], bool] = lambda: False
 
-    def twin(self) -> ClusterSource:
+    def clone(self) -> ClusterSource:
         """Returns an independent copy, at the same position and with the same random numbers."""
         generator = torch.Generator()
         generator.set_state(self.generator.get_state())
         player = EpisodePlayer(self.player.policy, self.player.tasks, self.player.limit, self.player.engine)
-        twin = ClusterSource(player, self.crew, self.stage, generator=generator, **self._made)  # type: ignore[arg-type]
-        twin.load(self.state())
-        return twin
+        clone = ClusterSource(player, self.worker_pool, self.stage, generator=generator, **self._settings)  # type: ignore[arg-type]
+        clone.load(self.state())
+        return clone
 
     def begin(self, batch: int, version: int) -> None:
         """Sets the batch of the stage that the next requests belong to, and the version of their weights."""
-        self.batch, self.version, self._asked = batch, version, 0
+        self.batch, self.version, self._request_number = batch, version, 0
 
     def rollout(self, request: RolloutRequest) -> Experience:
         request = dataclasses.replace(request, tasks=request.tasks.cpu(), copies=request.counts.cpu())
         pieces = self._pieces(request.counts)
-        given = [{"request": request.of(piece)} for piece in pieces]
+        arguments = [{"request": request.of(piece)} for piece in pieces]
         rows = [int(request.counts[piece].sum()) for piece in pieces]
-        return self._placed(self._ask("rollout", given, rows), pieces)
+        return self._placed(self._request("rollout", arguments, rows), pieces)
 
     def extend(
         self,
@@ -78,9 +78,9 @@ class ClusterSource(LanguageSource):
         forced_tokens: Sequence[Sequence[int]] | None = None,
     ) -> Experience:
         pieces = self._pieces(torch.ones_like(experience.group))
-        given = [
+        arguments = [
             {
-                "experience": self._sent(experience, piece),
+                "experience": self._serialised(experience, piece),
                 "copies": copies,
                 "max_decisions": max_decisions,
                 "at": None if at is None else at.cpu()[piece],
@@ -88,7 +88,7 @@ class ClusterSource(LanguageSource):
             }
             for piece in pieces
         ]
-        found = self._ask("extend", given, [copies * len(piece) for piece in pieces])
+        found = self._request("extend", arguments, [copies * len(piece) for piece in pieces])
         return self._with_tasks(joined(found, [piece.repeat_interleave(copies) for piece in pieces]))
 
     def evaluate(self, experience: Experience, needs: frozenset[str] = frozenset()) -> Evaluation:
@@ -105,11 +105,11 @@ class ClusterSource(LanguageSource):
         self, tasks: Tensor, answers: Sequence[Sequence[Sequence[AnswerTurn]]], support: Support
     ) -> Experience:
         pieces = self._pieces(torch.tensor([len(rows) for rows in answers]))
-        given = [
+        arguments = [
             {"tasks": tasks.cpu()[piece], "answers": [answers[i] for i in piece.tolist()], "support": support}
             for piece in pieces
         ]
-        return self._placed(self._ask("import_answers", given, [0] * len(pieces)), pieces)
+        return self._placed(self._request("import_answers", arguments, [0] * len(pieces)), pieces)
 
     def _placed(self, found: Sequence[Experience], pieces: Sequence[Tensor]) -> Experience:
         """Joins rows whose groups are numbered within their shares into one batch, in the order of the groups."""
@@ -119,24 +119,24 @@ class ClusterSource(LanguageSource):
 
     def _pieces(self, weights: Tensor) -> list[Tensor]:
         """Returns the indices [n] of each share's items; no share is empty."""
-        return [piece for piece in shares(weights.tolist(), self.crew.spec.pieces) if len(piece)]
+        return [piece for piece in shares(weights.tolist(), self.worker_pool.spec.pieces) if len(piece)]
 
-    def _each(self, experience: Experience, what: str, **given: Any) -> tuple[list[Tensor], list[Any]]:
+    def _each(self, experience: Experience, what: str, **arguments: Any) -> tuple[list[Tensor], list[Any]]:
         """Splits the rows into shares and calls a method of the workers' sources on each. Returns the shares and the
         results."""
         pieces = self._pieces(experience.lengths + 1)
-        asked = [{"experience": self._sent(experience, piece), **given} for piece in pieces]
-        return pieces, self._ask(what, asked, [0] * len(pieces))
+        calls = [{"experience": self._serialised(experience, piece), **arguments} for piece in pieces]
+        return pieces, self._request(what, calls, [0] * len(pieces))
 
-    def _ask(self, what: str, given: Sequence[dict[str, Any]], rows: Sequence[int]) -> list[Any]:
+    def _request(self, what: str, arguments: Sequence[dict[str, Any]], rows: Sequence[int]) -> list[Any]:
         """Calls a method of the workers' sources on each share, and returns the results."""
-        states = self._states(len(given))
-        orders = [
-            WorkerTask((self.batch, self._asked, i), self.stage, what, one, self.version, states[i], rows[i])
-            for i, one in enumerate(given)
+        states = self._states(len(arguments))
+        worker_tasks = [
+            WorkerTask((self.batch, self._request_number, i), self.stage, what, one, self.version, states[i], rows[i])
+            for i, one in enumerate(arguments)
         ]
-        self._asked += 1
-        answers = self.crew.run(orders, self.stopped)
+        self._request_number += 1
+        answers = self.worker_pool.run(worker_tasks, self.stopped)
         if len(answers) == 1:
             self.generator.set_state(answers[0].generator)
         self._count([answer.spent for answer in answers])
@@ -162,7 +162,7 @@ class ClusterSource(LanguageSource):
         return self._stamped(value, answer.version) if isinstance(value, Experience) else value
 
     @staticmethod
-    def _sent(experience: Experience, piece: Tensor) -> Experience:
+    def _serialised(experience: Experience, piece: Tensor) -> Experience:
         return serialise(experience[piece])
 
     @staticmethod

@@ -16,13 +16,13 @@ from polopt.sampling import Sampling
 from polopt.training.batches import RolloutBatch, collect
 from polopt.training.cluster.pool_source import ClusterSource
 from polopt.training.cluster.weights import flat
-from polopt.training.cluster.worker_pool import Stopped
+from polopt.training.cluster.worker_pool import RequestAbandoned
 
 BEHIND = "behind."
 
 
 @dataclasses.dataclass(frozen=True)
-class _Sampled:
+class _SampledBatch:
     """A batch, and the state after it was sampled: of the sampling part, of the random generator, and of the source's
     orders."""
 
@@ -32,7 +32,7 @@ class _Sampled:
     place: dict[str, int]
 
 
-class Ahead:
+class PrefetchedBatches:
     """A batch iterator that samples up to `ahead` batches before the learner reaches them. Batch t is sampled with the
     weights of version max(base, base + t - ahead): the number of batches that the run had learned from by then, `base`
     of them before the stage.
@@ -47,20 +47,20 @@ class Ahead:
 
     def __init__(self, source: ClusterSource, sampling: Sampling, policy: nn.Module, base: int) -> None:
         self.source, self.sampling, self.policy, self.base = source, sampling, policy, base
-        self.crew, self.ahead = source.crew, source.crew.spec.ahead
-        self._queue: queue.SimpleQueue[_Sampled | BaseException] = queue.SimpleQueue()
+        self.worker_pool, self.ahead = source.worker_pool, source.worker_pool.spec.ahead
+        self._queue: queue.SimpleQueue[_SampledBatch | BaseException] = queue.SimpleQueue()
         self._change = threading.Condition()
         self._stop, self._learned = False, 0
-        self._counts = dataclasses.replace(self.crew.counts)
+        self._counts = dataclasses.replace(self.worker_pool.counts)
 
     @contextmanager
-    def running(self, first: int, steps: int, tensors: Mapping[str, Tensor]) -> Iterator[Ahead]:
+    def running(self, first: int, steps: int, tensors: Mapping[str, Tensor]) -> Iterator[PrefetchedBatches]:
         """Runs the thread during the block, in which batches `first` to steps - 1 are available. tensors: a
         checkpoint's, where `first` is not 0."""
         self._learned = first
         for version in range(self._oldest(first), self.base + first):
-            self.crew.publish(version, tensors[f"{BEHIND}{version}"])
-        self.crew.publish(self.base + first, flat(self.policy))
+            self.worker_pool.publish(version, tensors[f"{BEHIND}{version}"])
+        self.worker_pool.publish(self.base + first, flat(self.policy))
         thread = threading.Thread(target=self._sample, args=(first, steps), name="sampling", daemon=True)
         if self.ahead:
             thread.start()
@@ -72,7 +72,7 @@ class Ahead:
                 self._change.notify_all()
             if self.ahead:
                 thread.join()
-            self.crew.drop()
+            self.worker_pool.drop()
 
     def batch(self, step: int) -> RolloutBatch:
         """Returns the batch of this step.
@@ -83,33 +83,36 @@ class Ahead:
         if not self.ahead:
             self.source.begin(step, self.base + step)
             return collect(self.source, self.sampling)
-        asked = time.perf_counter()
+        requested_at = time.perf_counter()
         found = self._queue.get()
         if isinstance(found, BaseException):
             raise found
         self.source.load(found.place)
         self.source.generator.set_state(found.generator)
         self.sampling.load_state_dict(found.sampling)
-        return found.batch._replace(begun=asked)
+        return found.batch._replace(begun=requested_at)
 
     def learned(self, step: int) -> None:
         """Publishes the weights of the next version: called after the policy has learned from the batch of this step,
         or has skipped an empty one."""
-        self.crew.publish(self.base + step + 1, flat(self.policy))
-        self.crew.drop(self._oldest(step + 1))
+        self.worker_pool.publish(self.base + step + 1, flat(self.policy))
+        self.worker_pool.drop(self._oldest(step + 1))
         with self._change:
             self._learned = step + 1
             self._change.notify_all()
 
     def state(self) -> dict[str, Tensor]:
-        """Returns the earlier weights of the batches to come: what a checkpoint must hold beside the policy."""
+        """Returns the earlier weights of the batches to come: what a checkpoint must hold in addition to the policy."""
         now = self.base + self._learned
-        return {f"{BEHIND}{version}": self.crew.weights(version) for version in range(self._oldest(self._learned), now)}
+        return {
+            f"{BEHIND}{version}": self.worker_pool.weights(version)
+            for version in range(self._oldest(self._learned), now)
+        }
 
     def record(self, batch: RolloutBatch, step: int) -> dict[str, float]:
         """Returns a step's metrics: the age of its rows in versions, and the workers and shares lost since the last
         one."""
-        found, counts = {"cluster/workers": float(self.crew.workers)}, self.crew.counts
+        found, counts = {"cluster/workers": float(self.worker_pool.workers)}, self.worker_pool.counts
         lost, self._counts = counts.since(self._counts), dataclasses.replace(counts)
         found |= {
             "cluster/died": float(lost.died),
@@ -127,7 +130,7 @@ class Ahead:
         return self.base + max(0, step - self.ahead)
 
     def _sample(self, first: int, steps: int) -> None:
-        source, sampling = self.source.twin(), copy.deepcopy(self.sampling)
+        source, sampling = self.source.clone(), copy.deepcopy(self.sampling)
         source.stopped = lambda: self._stop
         try:
             for step in range(first, steps):
@@ -135,10 +138,10 @@ class Ahead:
                 source.begin(step, self._oldest(step))
                 batch = collect(source, sampling)
                 state = {k: v.clone() for k, v in sampling.state_dict().items()}
-                self._queue.put(_Sampled(batch, state, source.generator.get_state(), source.state()))
+                self._queue.put(_SampledBatch(batch, state, source.generator.get_state(), source.state()))
                 if batch.experience.mask.any():  # as the loop does after an update
                     sampling.step()
-        except Stopped:
+        except RequestAbandoned:
             return
         except BaseException as error:
             self._queue.put(error)
@@ -147,9 +150,9 @@ class Ahead:
         """Waits until so many batches of the stage have been learned from.
 
         Raises:
-            Stopped: the block of `running` has ended.
+            RequestAbandoned: the block of `running` has ended.
         """
         with self._change:
             self._change.wait_for(lambda: self._stop or self._learned >= learned)
         if self._stop:
-            raise Stopped
+            raise RequestAbandoned

@@ -21,7 +21,7 @@ from polopt.training.spread import at
 # Processes that may be lost over one run before the run is taken for the cause.
 DEATHS = 5
 # Seconds within which every node must have checked the folder.
-DOOR = 120.0
+NODE_TIMEOUT_S = 120.0
 
 
 class RayExecutor(RunExecutor):
@@ -39,7 +39,7 @@ class RayExecutor(RunExecutor):
         self.most = most or max(1, int(ray.cluster_resources().get("CPU", 1)))
         _check(ray, folder)
 
-    def desk(self, number: int) -> RunSlot:
+    def open_slot(self, number: int) -> RunSlot:
         return _Task(self.ray)
 
 
@@ -56,7 +56,7 @@ class _Task(RunSlot):
         place = _take_over(trial.run.folder)
         self.result = task.remote(str(trial.run.folder.resolve()), place, os.getcwd(), sys.path)
 
-    def look(self) -> None:
+    def poll(self) -> None:
         trial, errors = self.trial, self.ray.exceptions
         if trial is None or not self.ray.wait([self.result], timeout=0)[0]:
             return
@@ -97,8 +97,8 @@ def _take_over(folder: Path) -> str:
 
 def _train(folder: str, holder: str, place: str, path: Sequence[str]) -> None:
     at(place, path)
-    mine = Path(folder) / HOLDER
-    alone = ExclusiveWatcher(lambda: mine.is_file() and mine.read_text() == holder)
+    holder_file = Path(folder) / HOLDER
+    alone = ExclusiveWatcher(lambda: holder_file.is_file() and holder_file.read_text() == holder)
     try:
         resume(folder, watchers=(alone,), wait_s=HANDOVER)
     except SystemExit as end:
@@ -110,7 +110,7 @@ def versions() -> dict[str, str]:
     return {"polopt": polopt.__version__, "torch": torch.__version__, "python": sys.version.split()[0]}
 
 
-def _seen(folder: str, name: str) -> tuple[bool, dict[str, str]]:
+def _sees_folder(folder: str, name: str) -> tuple[bool, dict[str, str]]:
     file = Path(folder) / HOLDER
     return file.is_file() and file.read_text() == name, versions()
 
@@ -126,28 +126,32 @@ def _check(ray: Any, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     name = _take_over(folder)
     nodes = {node["NodeID"]: node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")}
-    look = ray.remote(num_cpus=0, max_retries=0)(_seen)
-    asked = {
-        look.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote(
+    probe = ray.remote(num_cpus=0, max_retries=0)(_sees_folder)
+    probes = {
+        probe.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote(
             str(folder.resolve()), name
         ): f"{of['NodeManagerHostname']} ({of['NodeManagerAddress']})"
         for node, of in nodes.items()
     }
-    ready, late = ray.wait(list(asked), num_returns=len(asked), timeout=DOOR)
+    ready, late = ray.wait(list(probes), num_returns=len(probes), timeout=NODE_TIMEOUT_S)
     (folder / HOLDER).unlink(missing_ok=True)
     for result in late:
-        raise ConfigError(f"node {asked[result]} did not answer within {DOOR:.0f} s; look at it with `ray status`")
+        raise ConfigError(
+            f"node {probes[result]} did not answer within {NODE_TIMEOUT_S:.0f} s; look at it with `ray status`"
+        )
     for result in ready:
         try:
             sees, has = ray.get(result)
         except ray.exceptions.RayTaskError as error:
-            raise ConfigError(f"node {asked[result]} cannot run polopt: {error.cause}") from None
+            raise ConfigError(f"node {probes[result]} cannot run polopt: {error.cause}") from None
         except ray.exceptions.RayError:
             continue  # a node that is leaving
         if not sees:
             raise ConfigError(
-                f"node {asked[result]} does not see {folder.resolve()}; give --run a folder on a file system that all "
+                f"node {probes[result]} does not see {folder.resolve()}; give --run a folder on a file system that all "
                 "nodes share"
             )
         if has != versions():
-            raise ConfigError(f"node {asked[result]} has {has}, and here are {versions()}; install the same everywhere")
+            raise ConfigError(
+                f"node {probes[result]} has {has}, and here are {versions()}; install the same everywhere"
+            )

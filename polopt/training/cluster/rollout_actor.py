@@ -25,7 +25,7 @@ class WorkerTask:
     """A share of a request to the workers.
 
     number: (batch of the stage, request of the batch, share of the request); no two tasks of a run have the same.
-    stage: of the source, its tasks and token limit. what: a method of the source. given: its arguments. version: of the
+    stage: of the source, its tasks and token limit. what: a method of the source. arguments: its. version: of the
     weights. generator: the state that random numbers go on from. rows: about how many rows it will have, for the
     record.
     """
@@ -33,7 +33,7 @@ class WorkerTask:
     number: tuple[int, int, int]
     stage: str
     what: str
-    given: dict[str, Any]
+    arguments: dict[str, Any]
     version: int
     generator: Tensor
     rows: int
@@ -60,37 +60,37 @@ class RolloutActor:
         self._sources: dict[str, Any] = {}
 
     def prepare(
-        self, domain: Callable[[LanguageRecipe], Any], recipe: str, home: str, path: Sequence[str], threads: int
+        self, domain: Callable[[LanguageRecipe], Any], recipe: str, folder: str, path: Sequence[str], threads: int
     ) -> str:
         """Makes policy, tasks and engine. Returns the name of machine and process.
 
-        domain: makes a recipe's `Domain`. home, path: where the learner's relative paths begin, and where its modules
+        domain: makes a recipe's `Domain`. folder, path: where the learner's relative paths begin, and where its modules
         may be.
         """
         with contextlib.suppress(OSError):  # a machine may lack this folder
-            at(home, path)
+            at(folder, path)
         found = LanguageRecipe.of_yaml(recipe).model_copy(update={"cluster": None, "threads": threads})
         self._domain = domain(found)
         return f"{socket.gethostname()}, process {os.getpid()}"
 
-    def work(self, order: WorkerTask, weights: Callable[[], Tensor]) -> WorkerResult:
+    def work(self, task: WorkerTask, weights: Callable[[], Tensor]) -> WorkerResult:
         """Runs one task. weights: returns those of the task's version; called if that version is new here."""
         domain = self._domain
-        if self.version != order.version:
+        if self.version != task.version:
             self.version = None  # an interruption leaves no version
             load_flat(domain.policy, weights())
-            domain.sync_weights(order.version)
-            self.version = order.version
-        source = self._source(order.stage)
-        source.generator.set_state(order.generator)
+            domain.sync_weights(task.version)
+            self.version = task.version
+        source = self._source(task.stage)
+        source.generator.set_state(task.generator)
         before = source.usage()
         device = domain.policy.device
-        given = {k: deserialise(v, device) if isinstance(v, Experience) else v for k, v in order.given.items()}
-        value = getattr(source, order.what)(**given)
+        arguments = {k: deserialise(v, device) if isinstance(v, Experience) else v for k, v in task.arguments.items()}
+        value = getattr(source, task.what)(**arguments)
         return WorkerResult(
-            number=order.number,
+            number=task.number,
             value=serialise(value, keep=("answer", "feedback", "kind")),
-            version=order.version,
+            version=task.version,
             generator=source.generator.get_state(),
             spent=usage_since(before, source),
         )

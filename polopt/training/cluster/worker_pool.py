@@ -19,9 +19,9 @@ from polopt.training.language_recipe import LanguageRecipe
 from polopt.training.run import RunError
 
 # Seconds between checks of the time limits, while no worker reports.
-PAUSE = 0.5
+POLL_S = 0.5
 # Seconds without a worker before a warning: the first ones take a few to begin.
-QUIET = 15.0
+WARN_AFTER_S = 15.0
 
 log = logging.getLogger("polopt.cluster")
 
@@ -83,7 +83,7 @@ class WorkerPool:
         self._members: list[_Member] = []
         self._failed = 0
         self._alone: float | None = None
-        self._told = False
+        self._warned = False
         self._actor: Any = ray.remote(RolloutWorker).options(
             num_cpus=self.spec.cpus, num_gpus=self.spec.gpus, max_restarts=0, max_task_retries=0
         )
@@ -107,27 +107,28 @@ class WorkerPool:
         for version in [v for v in self._weights if before is None or v < before]:
             del self._weights[version]
 
-    def run(self, orders: Sequence[WorkerTask], stopped: Callable[[], bool] = lambda: False) -> list[WorkerResult]:
+    def run(self, tasks: Sequence[WorkerTask], stopped: Callable[[], bool] = lambda: False) -> list[WorkerResult]:
         """Runs tasks on the workers and returns the results, in the order of the tasks. stopped: polled now and then;
         True abandons the request.
 
         Raises:
-            Stopped: the request was abandoned. ClusterError: a task has cost too many workers, or there was none for
-                too long. Whatever a task itself raises in a worker is raised here, as if it had been run here.
+            RequestAbandoned: `stopped` returned True.
+            ClusterError: a task has cost too many workers, or there was none for too long.
+            Exception: whatever a task raised in a worker.
         """
         answers: dict[int, WorkerResult] = {}
-        waiting, tries = collections.deque(range(len(orders))), [0] * len(orders)
+        waiting, tries = collections.deque(range(len(tasks))), [0] * len(tasks)
         try:
-            while len(answers) < len(orders):
+            while len(answers) < len(tasks):
                 if stopped():
-                    raise Stopped
+                    raise RequestAbandoned
                 self._recruit()
                 for member in self._idle():
                     if waiting:
-                        self._give(member, waiting.popleft(), orders)
-                for number, answer in self._heard():
+                        self._assign(member, waiting.popleft(), tasks)
+                for number, answer in self._finished():
                     if isinstance(answer, WorkerResult):
-                        answers[number] = _checked(answer, orders[number])
+                        answers[number] = _checked(answer, tasks[number])
                         continue
                     tries[number] += 1
                     if tries[number] >= self.spec.attempts:
@@ -136,12 +137,12 @@ class WorkerPool:
                             "look for what it needs too much of, then continue with --resume"
                         )
                     self.counts.again += 1
-                    self.counts.rows += orders[number].rows
+                    self.counts.rows += tasks[number].rows
                     waiting.appendleft(number)
         finally:
             for member in self._members:
                 member.order = None if member.order is None else -1
-        return [answers[i] for i in range(len(orders))]
+        return [answers[i] for i in range(len(tasks))]
 
     def close(self) -> None:
         """Ends the workers."""
@@ -160,11 +161,11 @@ class WorkerPool:
             call = actor.prepare.remote(self._domain, self._recipe, os.getcwd(), sys.path, self._threads)
             self._members.append(_Member(actor, call, _now()))
         if self.workers:
-            self._alone, self._told = None, False
+            self._alone, self._warned = None, False
             return
         self._alone = _now() if self._alone is None else self._alone
-        if not self._told and _now() - self._alone > QUIET:
-            self._told = True
+        if not self._warned and _now() - self._alone > WARN_AFTER_S:
+            self._warned = True
             log.warning("there is no rollout worker; waiting up to %.0f s for one", self.spec.patience)
         if _now() - self._alone > self.spec.patience:
             raise ClusterError(
@@ -175,20 +176,20 @@ class WorkerPool:
     def _idle(self) -> Iterable[_Member]:
         return [member for member in self._members if member.ready and member.call is None]
 
-    def _give(self, member: _Member, number: int, orders: Sequence[WorkerTask]) -> None:
+    def _assign(self, member: _Member, number: int, tasks: Sequence[WorkerTask]) -> None:
         # In a list, so that the actor fetches the weights only where it lacks them.
-        weights = [self._weights[orders[number].version]]
-        member.call, member.order, member.since = member.actor.work.remote(orders[number], weights), number, _now()
+        weights = [self._weights[tasks[number].version]]
+        member.call, member.order, member.since = member.actor.work.remote(tasks[number], weights), number, _now()
 
-    def _heard(self) -> Iterable[tuple[int, Any]]:
+    def _finished(self) -> Iterable[tuple[int, Any]]:
         """Returns the results that have come since: the task's position, and its result or the reason of its loss."""
         busy = {member.call: member for member in self._members if member.call is not None}
-        done, _ = self.ray.wait(list(busy), num_returns=1, timeout=PAUSE)
+        done, _ = self.ray.wait(list(busy), num_returns=1, timeout=POLL_S)
         found = []
         for member in [busy[call] for call in done]:
-            order, found_out = member.order, self._outcome(member)
+            order, outcome = member.order, self._outcome(member)
             if order is not None and order >= 0:
-                found.append((order, found_out))
+                found.append((order, outcome))
         for member in self._late():
             order = member.order
             self._lose(member, f"it took more than {self.spec.seconds:g} s")
@@ -204,8 +205,8 @@ class WorkerPool:
         except errors.RayTaskError as error:
             if isinstance(error.cause, errors.RayError):  # such as weights that did not reach it
                 return self._lose(member, _reason(error.cause))
-            unwanted, member.call, member.order = member.order == -1, None, None
-            if unwanted:
+            abandoned, member.call, member.order = member.order == -1, None, None
+            if abandoned:
                 return None
             raise (error.cause if isinstance(error.cause, Exception) else error) from error
         except errors.RayError as error:
@@ -242,25 +243,25 @@ class WorkerPool:
         self.ray.kill(member.actor, no_restart=True)
 
 
-class Stopped(Exception):
+class RequestAbandoned(Exception):
     """Raised where a request for rollouts was abandoned."""
 
 
 class RolloutWorker(RolloutActor):
     """A rollout actor whose weights are read from Ray's object store."""
 
-    def work(self, order: WorkerTask, weights: list[Any]) -> WorkerResult:  # type: ignore[override]
+    def work(self, task: WorkerTask, weights: list[Any]) -> WorkerResult:  # type: ignore[override]
         import ray
 
-        return super().work(order, lambda: torch.from_numpy(ray.get(weights[0]).copy()))
+        return super().work(task, lambda: torch.from_numpy(ray.get(weights[0]).copy()))
 
 
-def _checked(answer: WorkerResult, order: WorkerTask) -> WorkerResult:
-    if (answer.number, answer.version) != (order.number, order.version):
+def _checked(result: WorkerResult, task: WorkerTask) -> WorkerResult:
+    if (result.number, result.version) != (task.number, task.version):
         raise ClusterError(
-            f"an answer to {answer.number} with weights {answer.version} came for {order.number} with {order.version}"
+            f"an answer to {result.number} with weights {result.version} came for {task.number} with {task.version}"
         )
-    return answer
+    return result
 
 
 def _reason(error: Exception) -> str:

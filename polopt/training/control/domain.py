@@ -75,7 +75,7 @@ class ReturnScore:
     interval: Interval
 
     def record(self) -> dict[str, Any]:
-        """Returns the score as it stands in evaluations.jsonl."""
+        """Returns the score as written to evaluations.jsonl."""
         interval = self.interval
         estimate = {"estimate": interval.estimate, "low": interval.low, "high": interval.high, "unit": "return"}
         lengths = sum(self.lengths) / len(self.lengths)
@@ -120,12 +120,12 @@ class ControlDomain:
     def _environments(self, copies: int) -> VectorEnv:
         spec = self.recipe.environment
         try:
-            made = gymnasium.make_vec(spec.id, num_envs=copies, vectorization_mode="sync", **spec.settings)
+            environments = gymnasium.make_vec(spec.id, num_envs=copies, vectorization_mode="sync", **spec.settings)
         except (gymnasium.error.Error, TypeError, ValueError, ImportError) as error:
             reason = " ".join(str(error).split())[:300]
             raise ConfigError(f"environment.id = {spec.id!r:.60} cannot be made: {reason}") from None
-        self._opened.append(made)
-        return made
+        self._opened.append(environments)
+        return environments
 
     def close(self) -> None:
         """Closes all environments."""
@@ -220,16 +220,16 @@ class ControlDomain:
         seed, greedy = self.recipe.seed_of("evaluation", step), self.recipe.evaluation.greedy
         source = StepSource(environments, policy, seed=seed % 2**31, generator=torch.Generator().manual_seed(seed))
         copies = environments.num_envs
-        wanted = torch.tensor([problems // copies + (i < problems % copies) for i in range(copies)])
-        found: list[list[tuple[float, int]]] = [[] for _ in range(copies)]
-        while any(len(found[i]) < int(wanted[i]) for i in range(copies)):
+        targets = torch.tensor([problems // copies + (i < problems % copies) for i in range(copies)])
+        finished: list[list[tuple[float, int]]] = [[] for _ in range(copies)]
+        while any(len(finished[i]) < int(targets[i]) for i in range(copies)):
             batch = source.fragments(64, greedy=greedy)
             for row, column in (batch.terminated | batch.truncated).nonzero().tolist():
-                if len(found[row]) < int(wanted[row]):
+                if len(finished[row]) < int(targets[row]):
                     extras = batch.extras
                     ended = float(extras["episode_return"][row, column]), int(extras["episode_length"][row, column])
-                    found[row].append(ended)
-        episodes = [episode for row in found for episode in row]
+                    finished[row].append(ended)
+        episodes = [episode for row in finished for episode in row]
         returns = [value for value, _ in episodes]
         return ReturnScore(returns, [length for _, length in episodes], t_interval(returns))
 

@@ -32,7 +32,7 @@ class StepSource:
             raise ValueError(f"StepSource: environments need next-step autoreset, found {mode}")
         self.environments, self.policy, self.seed, self.generator = environments, policy, seed, generator
         self.rows = self.size = environments.num_envs
-        self._played, self._steps, self._seconds = 0, 0, 0.0
+        self._fragment_count, self._steps, self._seconds = 0, 0, 0.0
         self._observation: Tensor | None = None
 
     def fragments(self, steps: int, *, greedy: bool = False) -> Experience:
@@ -51,7 +51,7 @@ class StepSource:
             acted = self.policy.act(self._observation.to(self.policy.device), self.generator, greedy=greedy)
             columns.append(self._step(acted.action, acted.logp))
             observations.append(self._observation)
-        self._played += 1
+        self._fragment_count += 1
         self._steps += int(sum(int(column["mask"].sum()) for column in columns))
         self._seconds += time.perf_counter() - begun
         found: dict[str, Any] = {name: torch.stack([column[name] for column in columns], 1) for name in columns[0]}
@@ -61,7 +61,7 @@ class StepSource:
         return batch.to(self.policy.device)
 
     def _reset(self) -> None:
-        observation, _ = self.environments.reset(seed=(self.seed + 1_000_003 * self._played) % 2**31)
+        observation, _ = self.environments.reset(seed=(self.seed + 1_000_003 * self._fragment_count) % 2**31)
         self._observation = _tensor(observation)
         self._over = torch.zeros(self.rows, dtype=torch.bool)
         self._return, self._length = torch.zeros(self.rows), torch.zeros(self.rows)
@@ -70,10 +70,10 @@ class StepSource:
         """Steps all copies. A copy whose episode was over is reset, and its decision is masked."""
         observation, reward, terminated, truncated, _ = self.environments.step(_within(self.environments, action))
         mask, zero = ~self._over, torch.zeros(())
-        paid = torch.where(mask, _tensor(reward), zero)
+        masked_reward = torch.where(mask, _tensor(reward), zero)
         terminated, truncated = torch.as_tensor(terminated) & mask, torch.as_tensor(truncated) & mask
         truncated &= ~terminated
-        self._return, self._length = self._return + paid, self._length + mask
+        self._return, self._length = self._return + masked_reward, self._length + mask
         over = terminated | truncated
         ended = {
             "episode_return": torch.where(over, self._return, zero),
@@ -81,14 +81,14 @@ class StepSource:
         }
         self._return, self._length = (torch.where(over, zero, x) for x in (self._return, self._length))
         self._observation, self._over = _tensor(observation), over
-        own = {
+        fields = {
             "mask": mask,
             "rollout_logp": logp.cpu(),
-            "reward": paid,
+            "reward": masked_reward,
             "terminated": terminated,
             "truncated": truncated,
         }
-        return {**own, "action": action.cpu(), **ended}
+        return {**fields, "action": action.cpu(), **ended}
 
     def usage(self) -> dict[str, float]:
         """Returns the decisions sampled and the seconds spent so far."""
@@ -97,11 +97,11 @@ class StepSource:
     def state(self) -> dict[str, int]:
         """Returns the number of fragments so far; the next one begins with a reset of every copy."""
         self._observation = None
-        return {"fragments": self._played}
+        return {"fragments": self._fragment_count}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Restores what `state` returned."""
-        self._played, self._observation = state["fragments"], None
+        self._fragment_count, self._observation = state["fragments"], None
 
 
 def _tensor(values: Any) -> Tensor:

@@ -50,12 +50,12 @@ class WorkerDied(Exception):
 class ScorerProcess:
     """The learner's handle of one worker process.
 
-    asked: indices of the answers that the worker has yet to score, in order.
+    pending: indices of the answers that the worker has yet to score, in order.
     """
 
     def __init__(self, pid: int, connection: socket.socket, generation: int) -> None:
         self.pid, self.connection, self.generation = pid, connection, generation
-        self.asked: deque[int] = deque()
+        self.pending: deque[int] = deque()
         self.deadline = self._end = math.inf
         self._unread, self._used = b"", 0.0
 
@@ -78,9 +78,9 @@ class ScorerProcess:
         now = time.monotonic()
         if now >= self.deadline:
             used, computing = _processor(self.pid)
-            left = seconds - (used - self._used)
-            if computing and left > 0 and now < self._end:
-                self.deadline = min(now + max(left, 0.01), self._end)
+            remaining = seconds - (used - self._used)
+            if computing and remaining > 0 and now < self._end:
+                self.deadline = min(now + max(remaining, 0.01), self._end)
         return now >= self.deadline
 
     def lines(self) -> list[dict[str, Any]]:
@@ -125,20 +125,20 @@ class ForkServer:
         self._begin()
 
     def _begin(self) -> None:
-        ours, theirs = socket.socketpair()
+        learner_end, server_end = socket.socketpair()
         packages = [("polopt", str(HERE.parents[1])), ("polopt.worlds", str(HERE.parent)), (__package__, str(HERE))]
-        with theirs:
+        with server_end:
             self.process = subprocess.Popen(
-                [sys.executable, "-P", "-s", "-c", BEGIN.format(packages=packages, descriptor=theirs.fileno())],
-                pass_fds=[theirs.fileno()],
+                [sys.executable, "-P", "-s", "-c", BEGIN.format(packages=packages, descriptor=server_end.fileno())],
+                pass_fds=[server_end.fileno()],
                 env=ENVIRONMENT,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,  # Ctrl-C is handled by the learner alone
             )
-        ours.settimeout(PATIENCE)
-        self.control = ours
+        learner_end.settimeout(PATIENCE)
+        self.control = learner_end
         self._building: dict[str, None] = {}  # names of scorers whose build is not yet confirmed
 
     def build(self, specs: Mapping[bytes, Mapping[str, Any]], now: bool) -> None:
@@ -168,11 +168,11 @@ class ForkServer:
 
     def fork(self, memory: float, generation: int) -> tuple[ScorerProcess, list[str]]:
         """Forks a worker and returns it with the names of the limits that this system lacks."""
-        ours, theirs = socket.socketpair()
-        with theirs:
-            found = self._ask(("fork", memory), theirs.fileno())
-        worker = ScorerProcess(int(found["pid"]), ours, generation)
-        ours.settimeout(PATIENCE)
+        learner_end, worker_end = socket.socketpair()
+        with worker_end:
+            found = self._request(("fork", memory), worker_end.fileno())
+        worker = ScorerProcess(int(found["pid"]), learner_end, generation)
+        learner_end.settimeout(PATIENCE)
         lines: list[dict[str, Any]] = []
         while not lines:
             lines = worker.lines()
@@ -181,10 +181,10 @@ class ForkServer:
     def end(self, worker: ScorerProcess) -> int:
         """Kills a worker and returns the signal that it had died of before, or 0."""
         worker.connection.close()
-        status = int(self._ask(("end", worker.pid))["status"])
+        status = int(self._request(("end", worker.pid))["status"])
         return os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
 
-    def _ask(self, message: tuple[Any, ...], descriptor: int | None = None) -> dict[str, Any]:
+    def _request(self, message: tuple[Any, ...], descriptor: int | None = None) -> dict[str, Any]:
         with self._lock:
             self._settle()
             self._send(message)

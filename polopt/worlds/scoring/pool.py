@@ -56,9 +56,9 @@ class ScorerPool:
 
     def _reset(self) -> None:
         self._fork_server: ForkServer | None = None
-        self._known: set[bytes] = set()
+        self._built: set[bytes] = set()
         self._free: list[ScorerProcess | None] = [None] * self.workers
-        self._told = False
+        self._warned = False
 
     def prepare(self, scorers: Sequence[Mapping[str, Any]]) -> None:
         """Starts building these scorers in the background; does nothing if there are none."""
@@ -82,10 +82,10 @@ class ScorerPool:
         """
         with self._lock:
             fork_server = self._begun()
-            new = {key: spec for key, spec in specs.items() if key not in self._known}
+            new = {key: spec for key, spec in specs.items() if key not in self._built}
             if new:
                 fork_server.build(new, now)
-                self._known |= new.keys()
+                self._built |= new.keys()
 
     def _begun(self) -> ForkServer:
         if self._fork_server is not None and self._fork_server.process.poll() is not None:  # killed from outside
@@ -101,19 +101,19 @@ class ScorerPool:
             while not self._free:
                 self._lock.wait()
             count = min(len(self._free), most)
-            taken, self._free = self._free[:count], self._free[count:]
+            slots, self._free = self._free[:count], self._free[count:]
         workers: list[ScorerProcess] = []
         try:
-            for worker in taken:
-                if worker is not None and worker.generation < len(self._known):
+            for worker in slots:
+                if worker is not None and worker.generation < len(self._built):
                     self._begun().end(worker)
                     worker = None
                 workers.append(self.new() if worker is None else worker)
             yield workers
         finally:
-            back: list[ScorerProcess | None] = [worker if not worker.asked else None for worker in workers]
+            back: list[ScorerProcess | None] = [worker if not worker.pending else None for worker in workers]
             for worker in workers:
-                if worker.asked:  # an exception interrupted the batch
+                if worker.pending:  # an exception interrupted the batch
                     self._begun().end(worker)
             with self._lock:
                 self._free += back + [None] * (count - len(back))
@@ -121,9 +121,9 @@ class ScorerPool:
 
     def new(self) -> ScorerProcess:
         """Forks a new worker; warns once about restrictions that this system lacks."""
-        worker, missing = self._begun().fork(self.memory, len(self._known))
-        if missing and not self._told:
-            self._told = True
+        worker, missing = self._begun().fork(self.memory, len(self._built))
+        if missing and not self._warned:
+            self._warned = True
             warnings.warn(
                 f"episodes.where = 'processes': on this system the processes of scorers are less confined: "
                 f"{'; '.join(missing)}",
@@ -174,9 +174,9 @@ class _Batch:
         todo = deque(range(len(self.items)))
         with self.pool.lease(min(workers, self.pool.workers)) as leased, selectors.DefaultSelector() as selector:
             share = min(MESSAGE, math.ceil(len(todo) / (SHARES * len(leased))))
-            while todo or any(worker.asked for worker in leased):
+            while todo or any(worker.pending for worker in leased):
                 for worker in leased:
-                    if todo and not worker.asked:
+                    if todo and not worker.pending:
                         self._send(worker, [todo.popleft() for _ in range(min(share, len(todo)))])
                         if worker.connection not in (key.fileobj for key in selector.get_map().values()):
                             selector.register(worker.connection, selectors.EVENT_READ, worker)
@@ -186,22 +186,22 @@ class _Batch:
     def _send(self, worker: ScorerProcess, places: list[int]) -> None:
         rows = {id(self.items[i][1]): self.items[i][1] for i in places}
         number = {identity: n for n, identity in enumerate(rows)}
-        asked = [(key, number[id(row)], answer) for key, row, answer in (self.items[i] for i in places)]
-        data = marshal.dumps((self.pool.timeout, list(rows.values()), asked))
-        worker.asked.extend(places)
+        queries = [(key, number[id(row)], answer) for key, row, answer in (self.items[i] for i in places)]
+        data = marshal.dumps((self.pool.timeout, list(rows.values()), queries))
+        worker.pending.extend(places)
         worker.give(self.pool.timeout, first=True)
         with contextlib.suppress(OSError):  # the worker has died, which `_read` finds
             worker.connection.sendall(LENGTH.pack(len(data)) + data)
 
     def _receive(self, leased: list[ScorerProcess], selector: selectors.BaseSelector, todo: deque[int]) -> None:
         """Processes the data that has arrived, and replaces workers that died or exceeded the time limit."""
-        first = min(worker.deadline for worker in leased if worker.asked)
+        first = min(worker.deadline for worker in leased if worker.pending)
         ready = {key.data for key, _ in selector.select(max(0.0, first - time.monotonic()))}
         for place, worker in enumerate(leased):
             if worker in ready:
                 fault = self._read(worker)
             else:
-                fault = "timeout" if worker.asked and worker.late(self.pool.timeout) else None
+                fault = "timeout" if worker.pending and worker.late(self.pool.timeout) else None
             if fault is not None:
                 selector.unregister(worker.connection)
                 leased[place] = self._replaced(worker, fault, todo)
@@ -210,12 +210,12 @@ class _Batch:
         """Stores the verdicts that have arrived; returns the reason if the worker must be replaced, else None."""
         try:
             for line in worker.lines():
-                if not worker.asked:
+                if not worker.pending:
                     raise WorkerDied
                 verdict = Verdict.read(line)
                 if verdict.lost == "memory":
                     return "memory"
-                self.verdicts[worker.asked.popleft()] = verdict
+                self.verdicts[worker.pending.popleft()] = verdict
                 worker.give(self.pool.timeout)
         except (WorkerDied, ValueError):
             return "died"
@@ -224,10 +224,10 @@ class _Batch:
     def _replaced(self, worker: ScorerProcess, fault: str, todo: deque[int]) -> ScorerProcess:
         """Replaces a lost worker: the first of its pending answers is lost, the others are queued again."""
         cause = self.pool.end(worker)
-        if worker.asked:
-            self.verdicts[worker.asked.popleft()] = Verdict(lost=cause if fault == "died" else fault)
-        todo.extendleft(reversed(worker.asked))
-        worker.asked.clear()
+        if worker.pending:
+            self.verdicts[worker.pending.popleft()] = Verdict(lost=cause if fault == "died" else fault)
+        todo.extendleft(reversed(worker.pending))
+        worker.pending.clear()
         return self.pool.new()
 
 

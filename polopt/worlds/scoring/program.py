@@ -71,12 +71,12 @@ def work(connection: socket.socket, scorers: Mapping[bytes, Scorer], memory: flo
     os.environ.clear()
     reply(connection, missing=limits.confine(memory))
     while (message := receive(connection)) is not None:
-        seconds, rows, asked = message
-        limits.allow_seconds(seconds * len(asked))
-        for key, row, answer in asked:
-            found = judge(scorers[key], answer, rows[row])
-            reply(connection, **found)
-            if "lost" in found:
+        seconds, rows, queries = message
+        limits.allow_seconds(seconds * len(queries))
+        for key, row, answer in queries:
+            verdict = judge(scorers[key], answer, rows[row])
+            reply(connection, **verdict)
+            if "lost" in verdict:
                 return  # the state of the process is unreliable after a MemoryError
 
 
@@ -92,13 +92,13 @@ class WorkerFactory:
         children: set[int] = set()
         try:
             while (message := receive(self.control)) is not None:
-                order, *given = message
+                order, *arguments = message
                 if order == "build":
-                    self._build(*given)
+                    self._build(*arguments)
                 elif order == "fork":
-                    children.add(self._fork(*given))
+                    children.add(self._fork(*arguments))
                 else:
-                    reply(self.control, status=self._end(children, *given))
+                    reply(self.control, status=self._end(children, *arguments))
         finally:
             for pid in children:
                 os.kill(pid, signal.SIGKILL)
@@ -124,16 +124,16 @@ class WorkerFactory:
         reply(self.control, built=len(self.scorers))
 
     def _fork(self, memory: float) -> int:
-        _, handed, _, _ = socket.recv_fds(self.control, 1, 1)
+        _, descriptors, _, _ = socket.recv_fds(self.control, 1, 1)
         pid = os.fork()
         if pid:
-            os.close(handed[0])
+            os.close(descriptors[0])
             reply(self.control, pid=pid)
             return pid
         status = 1
         try:
             self.control.close()
-            work(socket.socket(fileno=handed[0]), self.scorers, memory)
+            work(socket.socket(fileno=descriptors[0]), self.scorers, memory)
             status = 0
         finally:
             os._exit(status)
@@ -147,17 +147,17 @@ def without_figures() -> Iterator[None]:
     """
 
     before = set(sys.modules)
-    sys.meta_path.insert(0, NoFigures())
+    sys.meta_path.insert(0, MatplotlibStub())
     try:
         yield
     finally:
         sys.meta_path.pop(0)
         for name in set(sys.modules) - before:
-            if isinstance(sys.modules[name], Nothing):
+            if isinstance(sys.modules[name], EmptyModule):
                 del sys.modules[name]
 
 
-class Nothing(types.ModuleType):
+class EmptyModule(types.ModuleType):
     """An empty module in which every attribute is an empty class."""
 
     def __getattr__(self, name: str) -> Any:
@@ -166,16 +166,16 @@ class Nothing(types.ModuleType):
         return type(name, (), {})
 
 
-class NoFigures:
-    """An import finder that returns `Nothing` for every module of matplotlib."""
+class MatplotlibStub:
+    """An import finder that returns `EmptyModule` for every module of matplotlib."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         if name.partition(".")[0] not in ("matplotlib", "mpl_toolkits"):
             return None
         return importlib.machinery.ModuleSpec(name, self, is_package=True)  # type: ignore[arg-type]
 
-    def create_module(self, spec: Any) -> Nothing:
-        return Nothing(spec.name)
+    def create_module(self, spec: Any) -> EmptyModule:
+        return EmptyModule(spec.name)
 
     def exec_module(self, module: Any) -> None:
         """Does nothing: the module has no code."""

@@ -33,16 +33,16 @@ def reasoning_gym(dataset: str, settings: Mapping[str, Any]) -> Scorer:
     from reasoning_gym.factory import DATASETS
 
     defaults = {field.name: field for field in dataclasses.fields(DATASETS[dataset][1])}
-    given = {name: _as_declared(defaults[name], value) for name, value in settings.items()}
+    options = {name: _as_declared(defaults[name], value) for name, value in settings.items()}
     # Of its dataset a scorer reads the settings only, so one task is enough.
-    made = library.create_dataset(dataset, **given, seed=0, size=1)
+    library_dataset = library.create_dataset(dataset, **options, seed=0, size=1)
 
     def score(answer: str, row: Mapping[str, Any]) -> float:
         if answer != row.get("answer") and not is_safe(dataset, answer):
             return 0.0
         if dataset in COMPARED:
             return float(COMPARED[dataset](answer, row))
-        value = float(made.score_answer(answer, row))
+        value = float(library_dataset.score_answer(answer, row))
         return value if value <= 1 else NEARLY
 
     return score
@@ -53,8 +53,8 @@ def _same_word(answer: str, row: Mapping[str, Any]) -> bool:
 
 
 def _same_probability(answer: str, row: Mapping[str, Any]) -> bool:
-    found, wanted = read_number(answer), read_number(row["answer"])
-    return found is not None and wanted is not None and abs(found - wanted) <= Fraction(1, 10_000)
+    found, expected = read_number(answer), read_number(row["answer"])
+    return found is not None and expected is not None and abs(found - expected) <= Fraction(1, 10_000)
 
 
 def _same_complex(answer: str, row: Mapping[str, Any]) -> bool:

@@ -18,7 +18,7 @@ from polopt.worlds.scoring.verdict import Request, Verdict
 from polopt.worlds.verifiers.verifier import value_in_worker
 
 
-class Named(Config):
+class NamedVerifier(Config):
     """Base of the verifiers that have a name."""
 
     reads_answer: ClassVar[bool] = True
@@ -30,7 +30,7 @@ class Named(Config):
         return None
 
 
-class Exact(Named):
+class Exact(NamedVerifier):
     """Value 1 if the completion, stripped, equals the row's answer, else 0.
 
     ignore_case: compare case-folded.
@@ -55,7 +55,7 @@ class Exact(Named):
         return text.strip().casefold() if self.ignore_case else text.strip()
 
 
-class Numeric(Named):
+class Numeric(NamedVerifier):
     """Value 1 if the completion is the row's number: |x - y| <= max(tolerance, relative * |y|), else 0.
 
     The numbers are compared exactly, as fractions; see `read_number` for the accepted forms.
@@ -69,12 +69,12 @@ class Numeric(Named):
 
     def verify(self, completion: str, row: Row) -> float:
         found = read_number(completion) if self.take == "whole" else last_number(completion)
-        wanted = read_number(row["answer"])
-        if found is None or wanted is None:
+        expected = read_number(row["answer"])
+        if found is None or expected is None:
             return 0.0
         # Through repr, so that a tolerance of 0.1 means a tenth and not the float nearest to it.
-        slack = max(Fraction(repr(self.tolerance)), Fraction(repr(self.relative)) * abs(wanted))
-        return float(abs(found - wanted) <= slack)
+        slack = max(Fraction(repr(self.tolerance)), Fraction(repr(self.relative)) * abs(expected))
+        return float(abs(found - expected) <= slack)
 
     def check(self, row: Row) -> str | None:
         if read_number(row["answer"]) is None:
@@ -82,7 +82,7 @@ class Numeric(Named):
         return None
 
 
-class Regex(Named):
+class Regex(NamedVerifier):
     """Value 1 if the pattern is found in the completion, else 0.
 
     pattern: a Python regular expression; by default each row has its own in its field `pattern`.
@@ -126,7 +126,7 @@ def _pattern_problem(pattern: str) -> str | None:
     return None
 
 
-class MathVerify(Named):
+class MathVerify(NamedVerifier):
     """Value 1 if the completion and the row's answer are mathematically equal, by the library math-verify, else 0.
 
     timeout: seconds for reading and for comparing, beyond which an answer is wrong. In threads of this process, where
@@ -159,7 +159,7 @@ def _finite(verdict: Verdict) -> float:
 
 # An answer with more words than this looks like a solution with its working.
 WORDS = 20
-NAMED: dict[str, type[Named]] = {
+NAMED: dict[str, type[NamedVerifier]] = {
     "exact": Exact,
     "numeric": Numeric,
     "regex": Regex,

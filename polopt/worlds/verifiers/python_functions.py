@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from polopt.names import nearest
-from polopt.worlds.functions import PerRow, Row, VerifierError, call, convention, is_async
+from polopt.worlds.functions import Row, RowConvention, VerifierError, call, convention, is_async
 from polopt.worlds.scoring.verdict import Request, Verdict
 from polopt.worlds.verifiers.verifier import value_in_worker
 
@@ -33,7 +33,7 @@ class Function:
         self.name = str(name or getattr(function, "__name__", type(function).__name__))
         self._how = convention(function, self.name)
         self.together = self._how.batched or is_async(function)
-        self.per_row = isinstance(self._how, PerRow)
+        self.per_row = isinstance(self._how, RowConvention)
 
     def verify(self, completion: str, row: Row) -> float:
         (reward,) = self.verify_many([(completion, row)])
@@ -68,13 +68,13 @@ class FunctionInProcess:
     def __init__(self, name: str) -> None:
         file, _, attribute = name.rpartition(":")
         self.name = name
-        self._found = f"{Path(file).resolve()}:{attribute}" if file.endswith(".py") else name
+        self._location = f"{Path(file).resolve()}:{attribute}" if file.endswith(".py") else name
 
     def verify(self, completion: str, row: Row) -> float:
         return value_in_worker(self, completion, row)
 
     def request(self, completion: str, row: Row) -> Request:
-        return Request({"scorer": "function", "name": self._found}, row, completion)
+        return Request({"scorer": "function", "name": self._location}, row, completion)
 
     def read(self, verdict: Verdict, row: Row) -> float:
         if verdict.lost is not None:

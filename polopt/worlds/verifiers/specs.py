@@ -62,17 +62,17 @@ def _part(spec: Any, where: str) -> tuple[str, Verifier, float]:
     if settings:
         raise ConfigError(f"{where}.{next(iter(settings))} is not a setting: a function takes only a weight, and where")
     try:
-        made = Function(function, kind if isinstance(kind, str) else None)
+        wrapped = Function(function, kind if isinstance(kind, str) else None)
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from None
-    name = made.name.rpartition(":")[2]
+    name = wrapped.name.rpartition(":")[2]
     if place == "here":
-        return name, made, weight
+        return name, wrapped, weight
     if not isinstance(kind, str):
         raise ConfigError(f"{where}.where = 'processes' needs a function by name, as in my_rewards.py:reward")
-    if made.together or not made.per_row:
+    if wrapped.together or not wrapped.per_row:
         raise ConfigError(
-            f"{where}.where = 'processes' is for functions of one answer, as f(completion, row), and {made.name} is "
+            f"{where}.where = 'processes' is for functions of one answer, as f(completion, row), and {wrapped.name} is "
             "called in another way; write one, or leave where out"
         )
     return name, FunctionInProcess(kind), weight
