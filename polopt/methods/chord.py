@@ -8,9 +8,15 @@ from polopt.algorithm import Algorithm
 from polopt.credit import GroupMean, GroupStd, RelativeAdvantage
 from polopt.evaluation import Evaluation
 from polopt.experience import Experience
-from polopt.features.masks import IsDemonstration
 from polopt.method import Paper, method
-from polopt.objectives import Branch, BranchedObjective, Clip, PolicyGradient, Surrogate, TokenMean, TokenRatio, Weight
+from polopt.objectives import (
+    Clip,
+    Surrogate,
+    TokenMean,
+    TokenRatio,
+    Weight,
+    with_imitation,
+)
 from polopt.sampling import Rollouts, WithDemonstrations
 from polopt.schedules import Schedule, Shape
 
@@ -74,23 +80,10 @@ def chord(
     return Algorithm(
         sampling=Rollouts(group=group, mix=[WithDemonstrations(each=each)]),
         credit=RelativeAdvantage(baseline=GroupMean(), scale=GroupStd()),
-        objective=BranchedObjective(
-            routes=[
-                Branch(
-                    objective=Surrogate(ratio=TokenRatio(), trust=Clip(low=clip, high=clip), aggregate=TokenMean()),
-                    rows=IsDemonstration(invert=True),
-                    weight=rest,
-                ),
-                Branch(
-                    objective=Surrogate(
-                        ratio=None,
-                        trust=PolicyGradient(),
-                        weights=[weight.but()] if weight else [],
-                        aggregate=TokenMean(),
-                    ),
-                    rows=IsDemonstration(),
-                    weight=mu.but() if isinstance(mu, Schedule) else mu,
-                ),
-            ]
+        objective=with_imitation(
+            Surrogate(ratio=TokenRatio(), trust=Clip(low=clip, high=clip), aggregate=TokenMean()),
+            mu.but() if isinstance(mu, Schedule) else mu,
+            rollout_weight=rest,
+            token_weights=[weight.but()] if weight else [],
         ),
     )

@@ -2,23 +2,18 @@
 
 from polopt.algorithm import Algorithm
 from polopt.credit import GAE, ClippedAdvantage, Credit, WhitenedAdvantage
-from polopt.features.masks import IsDemonstration
 from polopt.method import Paper, method
 from polopt.objectives import (
-    Branch,
-    BranchedObjective,
     Clip,
     EntropyTarget,
-    Objective,
-    PolicyGradient,
     Regulariser,
     Surrogate,
     TokenMean,
     TokenRatio,
     ValueLoss,
+    with_imitation,
 )
-from polopt.rewards import ClippedReward as ClippedReward
-from polopt.rewards import KLPenalty, OutcomeReward, Reward, ScaledReward, SumOfRewards
+from polopt.rewards import ClippedReward, KLPenalty, OutcomeReward, Reward, ScaledReward, SumOfRewards
 from polopt.sampling import Rollouts, WithDemonstrations
 
 
@@ -72,20 +67,10 @@ def secrets_rlhf_ppo_max(
     credit = ClippedAdvantage(credit=credit, limit=advantage_clip) if advantage_clip else credit
     extra: list[Regulariser] = [ValueLoss(coefficient=value, clip=value_clip)]
     extra += [EntropyTarget(coefficient=entropy[0], target=entropy[1])] if entropy else []
-    objective: Objective = Surrogate(
-        ratio=TokenRatio(), trust=Clip(low=clip, high=clip), aggregate=TokenMean(), regularise=extra
-    )
-    if ptx:
-        imitation = Surrogate(ratio=None, trust=PolicyGradient(), aggregate=TokenMean())
-        objective = BranchedObjective(
-            routes=[
-                Branch(objective=objective, rows=IsDemonstration(invert=True)),
-                Branch(objective=imitation, rows=IsDemonstration(), weight=ptx),
-            ]
-        )
+    objective = Surrogate(ratio=TokenRatio(), trust=Clip(low=clip, high=clip), aggregate=TokenMean(), regularise=extra)
     return Algorithm(
         sampling=Rollouts(group=group, mix=[WithDemonstrations(each=1.0)] if ptx else []),
         reward=SumOfRewards(terms=[score, KLPenalty(coefficient=kl)]) if kl else score,
         credit=credit,
-        objective=objective,
+        objective=with_imitation(objective, ptx) if ptx else objective,
     )

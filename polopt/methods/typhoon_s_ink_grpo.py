@@ -2,9 +2,8 @@
 
 from polopt.algorithm import Algorithm
 from polopt.credit import GroupMean, GroupStd, RelativeAdvantage
-from polopt.features.masks import IsDemonstration
 from polopt.method import Paper, method
-from polopt.objectives import Branch, BranchedObjective, Clip, PolicyGradient, Surrogate, TokenMean, TokenRatio
+from polopt.objectives import Clip, Surrogate, TokenMean, TokenRatio, with_imitation
 from polopt.sampling import Rollouts, WithTexts
 
 
@@ -41,25 +40,12 @@ def typhoon_s_ink_grpo(
 
     The authors draw for each optimiser step; here the texts of a batch are distributed over its minibatches, which is
     the same with one. The authors evaluate texts at temperature 1 whatever the rollouts' is. InK-GRPO is the third
-    stage of
-    their recipe: the first is `sft`; the second, on-policy distillation from a larger model, polopt does not have.
+    stage of their recipe: the first is `sft`; polopt does not have the second, on-policy distillation from a larger
+    model.
     """
+    surrogate = Surrogate(ratio=TokenRatio(), trust=Clip(low=low, high=high, dual=dual), aggregate=TokenMean())
     return Algorithm(
         sampling=Rollouts(group=group, mix=[WithTexts(rows=texts, length=length, probability=probability)]),
         credit=RelativeAdvantage(baseline=GroupMean(), scale=GroupStd()),
-        objective=BranchedObjective(
-            routes=[
-                Branch(
-                    objective=Surrogate(
-                        ratio=TokenRatio(), trust=Clip(low=low, high=high, dual=dual), aggregate=TokenMean()
-                    ),
-                    rows=IsDemonstration(invert=True),
-                ),
-                Branch(
-                    objective=Surrogate(ratio=None, trust=PolicyGradient(), aggregate=TokenMean()),
-                    rows=IsDemonstration(),
-                    weight=weight,
-                ),
-            ]
-        ),
+        objective=with_imitation(surrogate, weight),
     )

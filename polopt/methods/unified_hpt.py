@@ -8,18 +8,14 @@ from polopt import ops
 from polopt.algorithm import Algorithm
 from polopt.credit import GroupMean, RelativeAdvantage
 from polopt.experience import Experience
-from polopt.features.masks import IsDemonstration
 from polopt.method import Paper, method
 from polopt.objectives import (
-    Branch,
-    BranchedObjective,
     EntropyBonus,
-    PolicyGradient,
     SequenceSum,
     Surrogate,
-    TokenMean,
     TokenRatio,
     Unclipped,
+    with_imitation,
 )
 from polopt.sampling import Rollouts, WithSolutions
 from polopt.sampling.parts import Select
@@ -56,25 +52,12 @@ def unified_hpt(*, group: int = 8, gate: float = 0.0, sft: float = 1.0, entropy:
     likelihood's slope. In polopt the four are trust, ratio, credit and what `ratio=None` or a ratio differentiates.
     """
     regularise = [EntropyBonus(coefficient=entropy)] if entropy else []
+    surrogate = Surrogate(ratio=TokenRatio(), trust=Unclipped(), aggregate=SequenceSum(), regularise=regularise)
     return Algorithm(
         sampling=Rollouts(group=group, mix=[WithSolutions(gate=gate)]),
         credit=RelativeAdvantage(baseline=GroupMean(), scale=None),
         select=[ReplacedBySolutions()],
-        objective=BranchedObjective(
-            routes=[
-                Branch(
-                    objective=Surrogate(
-                        ratio=TokenRatio(), trust=Unclipped(), aggregate=SequenceSum(), regularise=regularise
-                    ),
-                    rows=IsDemonstration(invert=True),
-                ),
-                Branch(
-                    objective=Surrogate(ratio=None, trust=PolicyGradient(), aggregate=TokenMean()),
-                    rows=IsDemonstration(),
-                    weight=sft,
-                ),
-            ]
-        ),
+        objective=with_imitation(surrogate, sft),
     )
 
 

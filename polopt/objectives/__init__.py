@@ -8,6 +8,7 @@ from polopt.objectives.compositions import (
     ObjectiveSchedule,
     Phase,
     WithMetrics,
+    with_imitation,
 )
 from polopt.objectives.distillation import Distillation, SampledDistillation
 from polopt.objectives.paired import (
@@ -79,4 +80,5 @@ __all__ = [
     "ValueLoss",
     "Weight",
     "WithMetrics",
+    "with_imitation",
 ]

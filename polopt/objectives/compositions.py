@@ -11,9 +11,12 @@ from torch import Tensor
 from polopt import ops
 from polopt.evaluation import Evaluation, Loss
 from polopt.experience import Experience
-from polopt.features import Mask
+from polopt.features import IsDemonstration, Mask
 from polopt.fields import check_shape
-from polopt.objectives.parts import Objective, unused
+from polopt.objectives.aggregates import TokenMean
+from polopt.objectives.parts import Objective, Weight, unused
+from polopt.objectives.surrogate import Surrogate
+from polopt.objectives.surrogate_terms import PolicyGradient
 from polopt.part import Part
 from polopt.schedules import Schedule, now
 
@@ -72,6 +75,26 @@ def _union(chosen: Sequence[Tensor]) -> Tensor:
     if any(rows.ndim == 2 for rows in chosen):
         chosen = torch.broadcast_tensors(*(rows if rows.ndim == 2 else rows[:, None] for rows in chosen))
     return torch.stack(list(chosen)).any(0)
+
+
+def with_imitation(
+    objective: Objective,
+    weight: float | Schedule,
+    *,
+    rollout_weight: float | Schedule = 1.0,
+    token_weights: Sequence[Weight] = (),
+) -> BranchedObjective:
+    """Returns rollout_weight * objective on the rollouts + weight * the mean over the demonstrations' tokens of -logp.
+
+    Each mean is over its own rows. token_weights: factors on the terms of the demonstrations' tokens.
+    """
+    likelihood = Surrogate(ratio=None, trust=PolicyGradient(), weights=token_weights, aggregate=TokenMean())
+    return BranchedObjective(
+        routes=[
+            Branch(objective=objective, rows=IsDemonstration(invert=True), weight=rollout_weight),
+            Branch(objective=likelihood, rows=IsDemonstration(), weight=weight),
+        ]
+    )
 
 
 class Phase(Part):
