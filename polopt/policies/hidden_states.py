@@ -29,7 +29,7 @@ class Backbone:
         if not self.layers or not self._agrees(model):
             raise ValueError(
                 f"the layers of {type(model).__name__} are not found in it, so they have no policies; take a part that "
-                "asks for none"
+                "needs none"
             )
 
     @contextlib.contextmanager
@@ -40,11 +40,11 @@ class Backbone:
         columns)."""
         passed: dict[int, Tensor] = {}
 
-        def hear(number: int, output: Any) -> None:
+        def record(number: int, output: Any) -> None:
             passed[number] = (output if isinstance(output, Tensor) else output[0])[rows, columns]
 
         hooks = [
-            layer.register_forward_hook(lambda module, arguments, output, number=number: hear(number, output))
+            layer.register_forward_hook(lambda module, arguments, output, number=number: record(number, output))
             for number, layer in enumerate(self.layers, start=1)
             if number in numbers
         ]

@@ -40,7 +40,7 @@ class ShardedPolicy(LanguagePolicy):
         layers = layers_of(made.model)
         if not layers:
             raise ConfigError(
-                f"parallel = 'fsdp': {type(policy.model).__name__} has no layers that transformers knows by their "
+                f"parallel = 'fsdp': {type(policy.model).__name__} has no layers that transformers lists by their "
                 "kind; set parallel: ddp"
             )
         made._decoder = None  # a decoder would keep references to whole weights
@@ -66,8 +66,8 @@ class ShardedPolicy(LanguagePolicy):
     @torch.no_grad()
     def renew(self) -> None:
         """Copies the weights to the replica."""
-        for (_, own), mine in zip(self.named_parameters(), self.replica.parameters(), strict=True):
-            mine.copy_(whole(own))
+        for (_, own), replicated in zip(self.named_parameters(), self.replica.parameters(), strict=True):
+            replicated.copy_(whole(own))
 
 
 def whole(tensor: Tensor) -> Tensor:
