@@ -19,7 +19,7 @@ from polopt.plan.efficiency import Efficiency
 from polopt.plan.fit import fitted, foretold
 from polopt.plan.hardware import Device
 from polopt.plan.job import PlannedJob
-from polopt.plan.requirements import Demands
+from polopt.plan.requirements import MethodRequirements
 from polopt.plan.shape import shape_of
 from polopt.training.calibrate import calibrate, grid, points
 
@@ -49,7 +49,7 @@ def elsewhere(found: dict[str, Any], path: Path) -> list[dict[str, Any]]:
             job = PlannedJob(
                 shape=shape,
                 device=device,
-                demands=Demands(group=size["group"]),
+                demands=MethodRequirements(group=size["group"]),
                 rows=size["rows"],
                 group=size["group"],
                 prompt=facts["shape"]["prompt"],

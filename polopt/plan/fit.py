@@ -12,9 +12,9 @@ from polopt.plan.efficiency import Efficiency
 from polopt.plan.hardware import Device
 from polopt.plan.job import PlannedJob
 from polopt.plan.lengths import typical
-from polopt.plan.memory_budget import holds
+from polopt.plan.memory_budget import memory_budgets
 from polopt.plan.predict import SAMPLING, phases
-from polopt.plan.requirements import Demands
+from polopt.plan.requirements import MethodRequirements
 from polopt.plan.shape import shape_of
 
 # Typical relative error of a measure.
@@ -37,7 +37,7 @@ MEASURES = ("rollout", "learn", "step")
 @dataclasses.dataclass(frozen=True)
 class Point:
     """A measured configuration. seconds: of "rollout", "learn" and the whole "step". peak: bytes that training took
-    beside the libraries. lengths: of the batch's answers."""
+    in addition to the libraries. lengths: of the batch's answers."""
 
     name: str
     config: Mapping[str, Any]
@@ -57,7 +57,7 @@ class Point:
         return PlannedJob(
             shape=shape_of(self.config),
             device=device,
-            demands=Demands(group=group),
+            demands=MethodRequirements(group=group),
             rows=rows,
             group=group,
             prompt=self.settings["prompt"],
@@ -73,7 +73,7 @@ class Point:
 
 def foretold(job: PlannedJob, eff: Efficiency) -> dict[str, float]:
     """Predicts the seconds of the measures."""
-    found, _ = phases(job, eff, holds(job))
+    found, _ = phases(job, eff, memory_budgets(job))
     sampled = sum(value for name, value in found.items() if name in SAMPLING)
     return {"rollout": sampled, "learn": sum(found.values()) - sampled - eff.step, "step": sum(found.values())}
 
@@ -127,8 +127,8 @@ def fitted(points: Sequence[Point], device: Device, about: Mapping[str, Any]) ->
 
 def _bytes(job: PlannedJob) -> float:
     """Bytes of training as measured, without those of the model's weights, which were allocated before."""
-    held = holds(job)["device"]
-    return held.peak - held.always["weights"]
+    budget = memory_budgets(job)["device"]
+    return budget.peak - budget.always["weights"]
 
 
 def _error(rows: Sequence[Mapping[str, Any]], name: str) -> dict[str, float]:
