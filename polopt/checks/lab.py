@@ -113,7 +113,7 @@ def _measured(algorithm: Algorithm, off_policy: bool) -> list[GradientComparison
         return "it learns from pairs of answers, whose gradient is not that of the expected outcome"
     missing = {lack.name for lack in MEASURED.lacking(algorithm) if lack.kind in ("field", "output")}
     if missing:
-        return f"the lab's problems know nothing of {', '.join(sorted(missing))}"
+        return f"the lab's problems have no {', '.join(sorted(missing))}"
     group = algorithm.sampling.group_size
     few = min(group, LISTED)
     listed = algorithm if few == group else algorithm.but(**{"sampling.group": few})

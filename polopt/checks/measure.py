@@ -88,7 +88,7 @@ def stopped(row: PartRow) -> bool:
             along = [(g * line[k]).sum() for k, g in zip(batch.leaves, grads, strict=True) if k in line]
             found = torch.stack(along).sum()
             try:
-                up, down = (_held(row.part, stops, batch, line, sign) for sign in (1, -1))
+                up, down = (_moved_loss(row.part, stops, batch, line, sign) for sign in (1, -1))
             except StopGradientMismatch:
                 return False
             if not torch.allclose(found, (up - down) / (2 * STEP), rtol=1e-5, atol=1e-7):
@@ -96,15 +96,15 @@ def stopped(row: PartRow) -> bool:
     return True
 
 
-def _held(part: Part, stops: StopGradients, batch: SampleBatch, line: dict[str, Tensor], sign: int) -> Tensor:
+def _moved_loss(part: Part, stops: StopGradients, batch: SampleBatch, line: dict[str, Tensor], sign: int) -> Tensor:
     moved = batch.nudged({k: sign * STEP * v for k, v in line.items()})
     leaves = {k: v.detach().requires_grad_() for k, v in moved.leaves.items()}
-    said = dataclasses.replace(moved, leaves=leaves).evaluation()
-    return stops.held(functools.partial(_loss, part, batch, said)).detach()
+    evaluation = dataclasses.replace(moved, leaves=leaves).evaluation()
+    return stops.held(functools.partial(_loss, part, batch, evaluation)).detach()
 
 
-def _loss(part: Part, batch: SampleBatch, said: Evaluation) -> Tensor:
-    return part(batch.experience, said).loss
+def _loss(part: Part, batch: SampleBatch, evaluation: Evaluation) -> Tensor:
+    return part(batch.experience, evaluation).loss
 
 
 # Direction -----------------------------------------------------------------------------------------------
@@ -139,10 +139,10 @@ def push(part: Part, batch: SampleBatch) -> Push:
 
 def _push(part: Part, batch: SampleBatch, unit: str) -> Push:
     grad = judge(part, batch).grads["logp"]
-    wanted = torch.where(batch.mask, -batch.experience.advantage, 0)
+    expected = torch.where(batch.mask, -batch.experience.advantage, 0)
     cosine = lambda x, y: cosine_similarity(x.flatten(), y.flatten(), 0, eps=1e-300).item()  # noqa: E731
-    scale = (grad * wanted).sum() / wanted.square().sum()
-    straight, by_length = cosine(grad, wanted), cosine(grad, wanted / batch.experience.lengths[:, None])
+    scale = (grad * expected).sum() / expected.square().sum()
+    straight, by_length = cosine(grad, expected), cosine(grad, expected / batch.experience.lengths[:, None])
     return Push(straight, scale.item(), max(straight, by_length), unit)
 
 
@@ -163,13 +163,13 @@ def direction(part: Part, make: Maker, title: str, why: str) -> CheckResult:
     """
     found = push(part, on_policy(occupied(make(0, clean=True))))
     measured = {"cosine": found.cosine, "scale": found.scale}
-    told = f"cosine with A grad log p {found.cosine:.4f}, scale {found.scale:.3g}"
+    sentence = f"cosine with A grad log p {found.cosine:.4f}, scale {found.scale:.3g}"
     if found.fitted < 1 - CLOSE:
-        told += ": the factors are neither all one nor those of the rows' lengths"
-        return CheckResult(title, "choice", told, why, measured)
-    told += ", with one advantage for all of a row" if found.unit == "row" else ""
+        sentence += ": the factors are neither all one nor those of the rows' lengths"
+        return CheckResult(title, "choice", sentence, why, measured)
+    sentence += ", with one advantage for all of a row" if found.unit == "row" else ""
     return CheckResult(
-        title, "holds", told + ("" if found.cosine > 1 - CLOSE else "; 1 but for the rows' lengths"), why, measured
+        title, "holds", sentence + ("" if found.cosine > 1 - CLOSE else "; 1 but for the rows' lengths"), why, measured
     )
 
 
@@ -189,17 +189,17 @@ def lengths(part: Part, make: Maker) -> CheckResult:
         "less than short ones (arXiv:2503.20783)."
     )
     if not all(math.isfinite(w) and w > 0 for w in each):
-        told = f"decisions all of advantage 1 weigh {', '.join(f'{w:.3g}' for w in each)} in rows of {sizes}"
-        return CheckResult(title, "choice", told, why)
+        sentence = f"decisions all of advantage 1 weigh {', '.join(f'{w:.3g}' for w in each)} in rows of {sizes}"
+        return CheckResult(title, "choice", sentence, why)
     relative, n = [w / each[0] for w in each], sizes[-1]
     measured = {f"weight in a row of {n}": w for n, w in zip(sizes, relative, strict=True)}
     if max(abs(w - 1) for w in relative) < CLOSE:
         return CheckResult(title, "holds", "a decision weighs the same in short rows and in long ones", why, measured)
     if max(abs(w * n - 1) for w, n in zip(relative, sizes, strict=True)) < CLOSE:
-        told = f"each row weighs the same: in a row of {n} a decision weighs 1/{n}"
-        return CheckResult(title, "choice", told, why, measured, short="1 / length")
-    told = f"in a row of {n} a decision weighs {relative[-1]:.3g} of what it does in a row of 1"
-    return CheckResult(title, "choice", told, why, measured)
+        sentence = f"each row weighs the same: in a row of {n} a decision weighs 1/{n}"
+        return CheckResult(title, "choice", sentence, why, measured, short="1 / length")
+    sentence = f"in a row of {n} a decision weighs {relative[-1]:.3g} of what it does in a row of 1"
+    return CheckResult(title, "choice", sentence, why, measured)
 
 
 def repeats(part: Part, make: Maker) -> bool:

@@ -93,9 +93,11 @@ def place(part: Part) -> PartKind:
     """Places one part. Raises ValueError for a kind of part without a battery."""
     if isinstance(part, PlainLoss):
         return PartKind("plain loss", part, battery.LOSS, sentence(objective=part.but(seed=None)))
-    for kind, word, stand in IN_OBJECTIVES:
+    for kind, word, put_in in IN_OBJECTIVES:
         if isinstance(part, kind):
-            return PartKind(word, stand(part, Surrogate()), battery.OBJECTIVE, sentence(objective=stand(part, SUMMED)))
+            return PartKind(
+                word, put_in(part, Surrogate()), battery.OBJECTIVE, sentence(objective=put_in(part, SUMMED))
+            )
     for kind, word, put in IN_CREDIT:
         if isinstance(part, kind):
             return PartKind(word, put(part), battery.CREDIT, sentence(credit=put(part)))

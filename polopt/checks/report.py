@@ -94,17 +94,17 @@ def check(
     reports: list[Report] = []
     for place in places(part):
         whole = isinstance(part, Algorithm)
-        told = measured(place.sentence, place.word not in ("credit", "reward")) if lab and not reports else ""
+        bias_variance = measured(place.sentence, place.word not in ("credit", "reward")) if lab and not reports else ""
         titled = f"{called}: {place.whole!r}" if whole else called
         try:
             make = suitable(place.whole, batch)
         except ValueError as error:
             if not whole:
                 raise
-            reports.append(Report(titled, place.word, [], told, str(error)))
+            reports.append(Report(titled, place.word, [], bias_variance, str(error)))
             continue
         lines = made_by if made_by is not None and place.whole is part else made_from(place.whole)
-        reports.append(Report(titled, place.word, findings(place, lines, make), told))
+        reports.append(Report(titled, place.word, findings(place, lines, make), bias_variance))
     return reports
 
 
@@ -132,9 +132,9 @@ def refusal(part: Part, make: Maker) -> str:
             f"{part!r} needs {missing[0]}, which the batches of the check do not have; give a function that makes one "
             "from a seed, with --batch file.py:function"
         )
-    unsaid = sorted(part.required_outputs - set(made.leaves))
-    if unsaid:
-        return f"{part!r} needs {unsaid[0]} of what the policy says, which the batches of the check do not have"
+    absent = sorted(part.required_outputs - set(made.leaves))
+    if absent:
+        return f"{part!r} needs {absent[0]} of the policy's outputs, which the batches of the check do not have"
     try:
         for seed in (0, 1):
             judge(copy.deepcopy(part), make(seed, clean=True))

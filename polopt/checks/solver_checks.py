@@ -36,8 +36,8 @@ def random_rules(seed: int, cards: str = "abc", most_moves: int = 4) -> Rules:
             odds = [drawn("deal", len(dealt), c).uniform(0.2, 1) for c in cards]
             return Chance({card: p / sum(odds) for card, p in zip(cards, odds, strict=True)})
         if len(moves) == most_moves or (moves and drawn("end", moves).random() < 0.2):
-            paid = drawn("pay", history).uniform(-2, 2)
-            return End((paid, -paid))
+            payoff = drawn("pay", history).uniform(-2, 2)
+            return End((payoff, -payoff))
         player = len(moves) % 2
         actions = ["left", "right", "straight"][: drawn("actions", moves).choice((2, 2, 3))]
         return Decision(player, " ".join((dealt[player], *moves)), actions)

@@ -34,7 +34,7 @@ TRL: dict[str, dict[str, Any]] = {
 EQUAL_ROWS = "its trainer gives micro-batches equally many rows and divides by their number, which makes it exact"
 # How the losses of a library are called, and which claims come from reading its code without running it.
 LIBRARIES = {
-    "trl": "TRL: `GRPOTrainer._compute_loss` on a stand-in that answers with the given log-probabilities, with the "
+    "trl": "TRL: `GRPOTrainer._compute_loss` on a stand-in that returns the given log-probabilities, with the "
     "defaults of `GRPOConfig`, one process, one micro-batch a step. `delta`, off by default, bounds the ratio where "
     "the advantage is negative. The trainer was not run. As far as its code was read, what stands off the mask there "
     "are a model's log-probabilities of padding tokens, so numbers, not NaN.",
