@@ -163,9 +163,9 @@ def _print(screen: Console, subject: Subject, reports: list[Report]) -> None:
 def _verdict(report: Report) -> str:
     broken = [f.title for f in report.breaks]
     choices = [f.title for f in report.findings if f.verdict == "choice"]
-    told = f"{len(report.findings) - len(broken) - len(choices)} of {len(report.findings)} hold."
-    told += f" Choices: {', '.join(choices)}." if choices else ""
-    return told + (f" Breaks: {', '.join(broken)}." if broken else "")
+    sentence = f"{len(report.findings) - len(broken) - len(choices)} of {len(report.findings)} hold."
+    sentence += f" Choices: {', '.join(choices)}." if choices else ""
+    return sentence + (f" Breaks: {', '.join(broken)}." if broken else "")
 
 
 def _findings(report: Report) -> Table:

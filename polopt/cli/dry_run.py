@@ -41,7 +41,7 @@ def takes(recipe: Recipe, found: Estimate) -> Table:
         f"{name} {recipe.rounds * recipe.stages[name].steps} x {between(span)}" for name, span in found.steps.items()
     ]
     remarks = [f"{', '.join(paces)}; measured on an untrained copy"] if paces else []
-    remarks += [f"{name} asks {', '.join(urls)}, and a dry run does not" for name, urls in found.servers.items()]
+    remarks += [f"{name} calls {', '.join(urls)}, and a dry run does not" for name, urls in found.servers.items()]
     table.add_row("time", "not measured" if found.total is None else between(found.total), "; ".join(remarks))
     return table
 

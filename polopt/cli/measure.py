@@ -64,10 +64,10 @@ def measure(
 def _columns(pairs: list[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for pair in pairs:
-        name, equals, theirs = pair.partition("=")
-        if not equals or not name or not theirs:
+        name, equals, column = pair.partition("=")
+        if not equals or not name or not column:
             raise UsageError(f"--column {pair}: expected name=theirs, as in --column behaviour_probability=propensity")
-        found[name] = theirs
+        found[name] = column
     return found
 
 

@@ -85,8 +85,8 @@ class Page:
             table.add_row("entropy", f"{progress.entropies[-1]:.3f} nats a token", sparkline(progress.entropies, room))
         elif "loss" in progress.record:
             table.add_row("loss", f"{progress.record['loss']:.3f}", "")
-        if told := workers(progress.record):
-            table.add_row("workers", told, "")
+        if workers_text := workers(progress.record):
+            table.add_row("workers", workers_text, "")
         return table
 
 

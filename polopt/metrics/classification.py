@@ -17,9 +17,9 @@ def balanced_accuracy(predicted: ArrayLike, truth: ArrayLike) -> float:
     Raises:
         ValueError: shapes that are not both [n].
     """
-    said, true = np.asarray(predicted), np.asarray(truth)
-    _check(said, true, "balanced_accuracy: predicted")
-    found = [float((said[true == label] == label).mean()) for label in np.unique(true)]
+    predictions, labels = np.asarray(predicted), np.asarray(truth)
+    _check(predictions, labels, "balanced_accuracy: predicted")
+    found = [float((predictions[labels == label] == label).mean()) for label in np.unique(labels)]
     return sum(found) / len(found) if found else math.nan
 
 
