@@ -71,7 +71,7 @@ class Point:
         )
 
 
-def foretold(job: PlannedJob, eff: Efficiency) -> dict[str, float]:
+def predicted_seconds(job: PlannedJob, eff: Efficiency) -> dict[str, float]:
     """Predicts the seconds of the measures."""
     found, _ = phases(job, eff, memory_budgets(job))
     sampled = sum(value for name, value in found.items() if name in SAMPLING)
@@ -79,7 +79,7 @@ def foretold(job: PlannedJob, eff: Efficiency) -> dict[str, float]:
 
 
 def fit(jobs: Sequence[PlannedJob], points: Sequence[Point]) -> Efficiency:
-    """Fits the efficiencies by least squares of log(foretold / measured), a step's error weighted like its parts'."""
+    """Fits the efficiencies by least squares of log(predicted / measured), a step's error weighted like its parts'."""
     import numpy as np
     from scipy.optimize import least_squares
 
@@ -90,7 +90,7 @@ def fit(jobs: Sequence[PlannedJob], points: Sequence[Point]) -> Efficiency:
         eff = Efficiency(**dict(zip(BEGIN, np.exp(x).tolist(), strict=True)))
         off = [
             math.log(found[name] / point.seconds[name]) / EXPECTED
-            for found, point in zip((foretold(job, eff) for job in jobs), points, strict=True)
+            for found, point in zip((predicted_seconds(job, eff) for job in jobs), points, strict=True)
             for name in MEASURES
         ]
         return np.concatenate([off, (x - begin) / widths])
@@ -108,7 +108,7 @@ def fitted(points: Sequence[Point], device: Device, about: Mapping[str, Any]) ->
     rows: list[dict[str, Any]] = []
     for i, point in enumerate(points):
         eff = fit(jobs[:i] + jobs[i + 1 :], [*points[:i], *points[i + 1 :]])
-        found = foretold(jobs[i], eff)
+        found = predicted_seconds(jobs[i], eff)
         record = {"name": point.name, "foretold": found, "measured": dict(point.seconds)}
         rows.append(record | {"peak": point.peak, "tokens": jobs[i].batch.tokens})
     extra = median(max(0.0, p.peak - _bytes(job)) for job, p in zip(jobs, points, strict=True))

@@ -17,7 +17,7 @@ def weights(parameters: float, size: int) -> float:
 def adam(parameters: float, size: int) -> float:
     """2 b P: the two moments of each parameter that learns, in the parameter's own type, as PyTorch keeps them.
 
-    Kept in float32 in addition to 16-bit weights the sum of weights, gradients and optimiser is the 16 P of mixed precision
+    Kept in float32 next to 16-bit weights the sum of weights, gradients and optimiser is the 16 P of mixed precision
     (Rajbhandari et al. 2020, ZeRO, arXiv 1910.02054); with all in one type of b bytes it is 4 b P.
     """
     return 2 * size * parameters

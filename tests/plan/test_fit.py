@@ -29,7 +29,7 @@ def measured(noise: float) -> list[fit.Point]:
         ]
         bare = fit.Point(name, config, settings, lengths, {}, 0.0)
         job = bare.job(DEVICE)
-        seconds = {k: v * math.exp(chance.gauss(0, noise)) for k, v in fit.foretold(job, TRUE).items()}
+        seconds = {k: v * math.exp(chance.gauss(0, noise)) for k, v in fit.predicted_seconds(job, TRUE).items()}
         budget = memory_budgets(job)["device"]
         points.append(fit.Point(name, config, settings, lengths, seconds, budget.peak - budget.always["weights"] + 5e6))
     return points
@@ -49,7 +49,10 @@ def test_noise_is_seen_as_error():
     points = measured(0.4)
     jobs = [point.job(DEVICE) for point in points]
     eff = fit.fit(jobs, points)
-    off = [abs(math.log(fit.foretold(j, eff)["step"] / p.seconds["step"])) for j, p in zip(jobs, points, strict=True)]
+    off = [
+        abs(math.log(fit.predicted_seconds(j, eff)["step"] / p.seconds["step"]))
+        for j, p in zip(jobs, points, strict=True)
+    ]
     assert 0.1 < median(off) < 0.8
 
 
