@@ -206,10 +206,10 @@ def _rollouts(rows: list[dict[str, Any]]) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
-    given = parser.parse_args()
-    wait, episodes, repeats, steps = (0.02, 8, 2, 3) if given.quick else (0.1, 16, 3, 6)
+    options = parser.parse_args()
+    wait, episodes, repeats, steps = (0.02, 8, 2, 3) if options.quick else (0.1, 16, 3, 6)
     data: dict[str, Any] = {"about": table.about(HERE.parent, threads=1, module="cluster"), "rollouts": []}
-    folder = Path(tempfile.mkdtemp()) if given.quick else RESULTS
+    folder = Path(tempfile.mkdtemp()) if options.quick else RESULTS
 
     def write() -> None:
         data["about"]["load_after"] = os.getloadavg()
