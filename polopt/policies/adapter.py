@@ -254,8 +254,8 @@ def write_adapter(folder: Path, config: Any, tensors: Mapping[str, Tensor]) -> N
     config.inference_mode = True
     with contextlib.redirect_stdout(None):
         config.save_pretrained(str(folder))
-    held = {PREFIX + name: t.detach().cpu().contiguous() for name, t in tensors.items()}
-    save_file(held, folder / "adapter_model.safetensors", metadata={"format": "pt"})
+    factors = {PREFIX + name: t.detach().cpu().contiguous() for name, t in tensors.items()}
+    save_file(factors, folder / "adapter_model.safetensors", metadata={"format": "pt"})
 
 
 def fingerprint(parameters: Mapping[str, Tensor]) -> str:

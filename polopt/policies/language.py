@@ -244,7 +244,9 @@ class LanguagePolicy(nn.Module):
         needs_value = "value" in needs and self.critic is not None
         rows, columns = positions_read(experience.mask, row, column, final=needs_value)
         inner = {layer.at(self.depth) for layer in layers}
-        hidden, passed, logits_of = self._read(experience.extras["tokens"], begun(experience), rows, columns, inner)
+        hidden, inner_states, logits_of = self._read(
+            experience.extras["tokens"], begun(experience), rows, columns, inner
+        )
         n, names = len(row), frozenset((extras & REDUCTIONS.keys()) | ({"entropy"} & needs))
         query = query_at(experience, row, column, names=names, named=named, top=top)
         if self._plain_head and "logits" not in needs:
@@ -252,7 +254,7 @@ class LanguagePolicy(nn.Module):
         else:
             outputs = self._from_logits(logits_of(n), query)
         for layer, names_of_layer in layers.items():
-            outputs |= self._of_layer(layer, passed[layer.at(self.depth)][:n], names_of_layer, query)
+            outputs |= self._of_layer(layer, inner_states[layer.at(self.depth)][:n], names_of_layer, query)
         final = {}
         if needs_value:
             value = self._value(hidden)
@@ -353,9 +355,9 @@ class LanguagePolicy(nn.Module):
             end = columns.new_zeros(len(tokens)).scatter_reduce(0, rows, columns + 1, "amax")
             prompt = torch.where(started.any(1), started.int().argmax(1) - first, 0)
             packed = pack(tokens, prompt, end, decoder.dtype)
-            hidden, passed = decoder.read(packed, packed.where[rows, columns], inner)
+            hidden, inner_states = decoder.read(packed, packed.where[rows, columns], inner)
             head = decoder.head()
-            return hidden, passed, lambda n: head(hidden[:n])
+            return hidden, inner_states, lambda n: head(hidden[:n])
         # Padding on the right is invisible to the tokens before it, so any id will do; transformers would warn about
         # the tokenizer's own padding id.
         width = int(columns.max()) + 1 if len(columns) else 1
@@ -366,9 +368,9 @@ class LanguagePolicy(nn.Module):
         }
         with self.arithmetic():
             if self._plain_head:
-                unheard: contextlib.AbstractContextManager[dict[int, Tensor]] = contextlib.nullcontext({})
-                with self._trunk.listening(inner, rows, columns) if inner else unheard as passed:
+                not_recording: contextlib.AbstractContextManager[dict[int, Tensor]] = contextlib.nullcontext({})
+                with self._trunk.recording(inner, rows, columns) if inner else not_recording as inner_states:
                     hidden = self.model.base_model(**arguments).last_hidden_state[rows, columns]
-                return hidden, passed, lambda n: self.model.get_output_embeddings()(hidden[:n])
+                return hidden, inner_states, lambda n: self.model.get_output_embeddings()(hidden[:n])
             output = self.model(**arguments, output_hidden_states=True)
         return output.hidden_states[-1][rows, columns], {}, lambda n: output.logits[rows[:n], columns[:n]]

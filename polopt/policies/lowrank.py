@@ -82,9 +82,9 @@ def _targets(base: Any, moved: Collection[str]) -> list[str]:
     alike: dict[str, list[str]] = {}
     for name in linear_maps(base):
         alike.setdefault(name.rpartition(".")[2], []).append(name)
-    every = {last: all(name in moved for name in names) for last, names in alike.items()}
-    some = [name for last, names in alike.items() if not every[last] for name in names if name in moved]
-    return sorted([*(last for last in alike if every[last]), *some])
+    all_differ = {last: all(name in moved for name in names) for last, names in alike.items()}
+    some = [name for last, names in alike.items() if not all_differ[last] for name in names if name in moved]
+    return sorted([*(last for last in alike if all_differ[last]), *some])
 
 
 def save_extracted(found: Extracted, folder: Path, base: Any, name: str) -> None:

@@ -95,9 +95,9 @@ def positions_read(mask: Tensor, row: Tensor, column: Tensor, *, final: bool) ->
     """
     if not final:
         return row, column - 1
-    every = torch.arange(len(mask), device=mask.device)
+    all_rows = torch.arange(len(mask), device=mask.device)
     last = torch.where(mask, torch.arange(mask.shape[1], device=mask.device), 0).amax(1)
-    return torch.cat([row, every]), torch.cat([column - 1, last])
+    return torch.cat([row, all_rows]), torch.cat([column - 1, last])
 
 
 def by_position(outputs: dict[str, Tensor], mask: Tensor, row: Tensor, column: Tensor) -> dict[str, Any]:
