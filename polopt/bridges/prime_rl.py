@@ -64,13 +64,13 @@ def loss(method: Method, *, typical: float | None = None, horizon: int | None = 
         objective = summed(objective)
     elif typical is None:
         raise BridgeError(
-            f"{name} takes {objective.aggregate!r}, and prime-rl divides by tokens without saying how many answers "
-            "there are: give typical, an answer's length, to keep the direction, or take TokenMean with "
+            f"{name} takes {objective.aggregate!r}, and prime-rl divides by tokens without the number of answers: "
+            "give typical, an answer's length, to keep the direction, or take TokenMean with "
             'algorithm.but({"objective.aggregate": polopt.objectives.TokenMean()})'
         )
     if isinstance(objective.aggregate, SequenceSum) and objective.aggregate.length is None and horizon is None:
         raise BridgeError(f"{objective.aggregate!r} divides by a constant length: give horizon, the most of an answer")
-    share = 1.0 if by_tokens or typical is None else typical
+    scale = 1.0 if by_tokens or typical is None else typical
 
     def custom(inputs: Any) -> Loss:
         mask = inputs.loss_mask
@@ -83,7 +83,7 @@ def loss(method: Method, *, typical: float | None = None, horizon: int | None = 
             horizon=horizon,
         )
         found = objective(experience, Evaluation(logp=inputs.trainer_logprobs[None]))
-        return Loss(found.loss * share, {"clip_fraction": found.metrics["clip_fraction"]})
+        return Loss(found.loss * scale, {"clip_fraction": found.metrics["clip_fraction"]})
 
     return custom
 

@@ -65,10 +65,10 @@ def rewards(method: Method, *, horizon: int | None = None) -> Callable[..., tupl
             horizon=horizon,
         )
         found, mask = algorithm.with_advantages(experience).advantage, experience.mask
-        one = ops.row_mean(found, mask)
-        if not torch.allclose(found[mask], one[:, None].expand_as(found)[mask]):
+        row_advantage = ops.row_mean(found, mask)
+        if not torch.allclose(found[mask], row_advantage[:, None].expand_as(found)[mask]):
             raise BridgeError(f"{algorithm.credit!r} gives decisions of one answer different advantages")
-        return outcomes.tolist(), one.tolist()
+        return outcomes.tolist(), row_advantage.tolist()
 
     return post_process
 

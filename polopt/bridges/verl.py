@@ -113,8 +113,8 @@ def _runs(name: str, spec: Mapping[str, Any]) -> _Runs:
 @functools.cache
 def _built(name: str, spec: str) -> _Runs:
     """Returns one instance per process, since credit keeps state from batch to batch."""
-    given = json.loads(spec)
-    whole = written(given) if "algorithm" in given else _registered[name] if name in _registered else named(name)
+    settings = json.loads(spec)
+    whole = written(settings) if "algorithm" in settings else _registered[name] if name in _registered else named(name)
     return _Runs(whole, fitted(name, whole))
 
 
@@ -181,8 +181,8 @@ def _loss(
 ) -> tuple[Tensor, dict[str, Any]]:
     """Computes verl's policy loss."""
     runs = _runs(name, _plain(getattr(config.policy_loss, "polopt", None)))
-    given = (old_log_prob, log_prob, advantages, response_mask, config, rollout_is_weights)
-    return policy_loss(runs.algorithm, runs.uses_sampler_logp, *given)
+    arguments = (old_log_prob, log_prob, advantages, response_mask, config, rollout_is_weights)
+    return policy_loss(runs.algorithm, runs.uses_sampler_logp, *arguments)
 
 
 # verl -----------------------------------------------------------------------------------------------------------

@@ -35,12 +35,12 @@ def experience_of(
     use_sampler_logp: whether `rollout_logp` is the sampler's, in addition to the learner's `old_logp`.
     """
     stored = functools.partial(_stored, calls)
-    found: dict[str, Any] = behaviour(stored, use_sampler_logp)
-    found |= {
+    fields: dict[str, Any] = behaviour(stored, use_sampler_logp)
+    fields |= {
         field: tensor for field, name in TENSORS.items() if field in needs and (tensor := stored(name)) is not None
     }
     if index is not None:
-        found["group"] = groups_of(index).to(mask.device)
+        fields["group"] = groups_of(index).to(mask.device)
     begins = mask & ~torch.cat([torch.zeros_like(mask[:, :1]), mask[:, :-1]], 1)
     return Experience(
         mask=mask,
@@ -51,7 +51,7 @@ def experience_of(
         turn=(begins.cumsum(1) - 1).clamp(min=0),
         horizon=horizon,
         extras=_extras(calls, needs, mask),
-        **found,
+        **fields,
     )
 
 
@@ -66,8 +66,8 @@ def behaviour(tensor_of: Callable[[str], Tensor | None], use_sampler_logp: bool)
     Unless `use_sampler_logp` is set, both are `old_log_probs`, the denominator of the ratio in verl's own losses.
     """
     old = tensor_of("old_log_probs")
-    found = {"rollout_logp": tensor_of("rollout_log_probs") if use_sampler_logp else old, "old_logp": old}
-    return {field: tensor for field, tensor in found.items() if tensor is not None}
+    fields = {"rollout_logp": tensor_of("rollout_log_probs") if use_sampler_logp else old, "old_logp": old}
+    return {field: tensor for field, tensor in fields.items() if tensor is not None}
 
 
 def padded(values: Tensor) -> Tensor:
@@ -78,8 +78,8 @@ def padded(values: Tensor) -> Tensor:
 def _stored(calls: Mapping[str, Mapping[str, Any]], name: str) -> Tensor | None:
     """Returns verl's tensor [B, T] of that name, if there is one."""
     data = calls.get("compute_advantage", {}).get("data")
-    found = data.batch[name] if data is not None and name in data.batch else _queued(calls, name)
-    return None if found is None else padded(found)
+    tensor = data.batch[name] if data is not None and name in data.batch else _queued(calls, name)
+    return None if tensor is None else padded(tensor)
 
 
 def _extras(calls: Mapping[str, Mapping[str, Any]], needs: Collection[str], mask: Tensor) -> dict[str, Any]:

@@ -52,19 +52,19 @@ def policy_loss(
     mask, objective = response_mask.bool(), algorithm.objective
     assert isinstance(objective, Surrogate)
     tensors = {"old_log_probs": old_log_prob, **_micro(objective.required_fields, use_sampler_logp)}
-    found = behaviour(tensors.get, use_sampler_logp) | {"ref_logp": tensors.get("ref_log_prob")}
-    experience = Experience(mask=mask, advantage=advantages, horizon=config.loss_scale_factor, **found)
+    fields = behaviour(tensors.get, use_sampler_logp) | {"ref_logp": tensors.get("ref_log_prob")}
+    experience = Experience(mask=mask, advantage=advantages, horizon=config.loss_scale_factor, **fields)
     if rollout_is_weights is not None:
         objective = objective.but(weights=[*objective.weights, RolloutCorrection()])
         experience = experience.replace(extras={"rollout_is_weights": torch.where(mask, rollout_is_weights, 0)})
     evaluation = Evaluation(logp=log_prob, **_entropy(objective))
     result = objective(experience, evaluation)
-    share = _share(objective.aggregate, experience, _batch_sizes(config.global_batch_info, mask.device))
+    fraction = _share(objective.aggregate, experience, _batch_sizes(config.global_batch_info, mask.device))
     with torch.no_grad():
         drift = ops.masked_mean(torch.where(mask, old_log_prob - log_prob, 0), mask)
     metrics = {f"polopt/{key}": value.item() for key, value in result.metrics.items()}
     metrics |= {"actor/pg_clipfrac": metrics.get("polopt/clip_fraction", 0.0), "actor/ppo_kl": drift.item()}
-    return result.loss * share, metrics
+    return result.loss * fraction, metrics
 
 
 def _micro(needs: frozenset[str], use_sampler_logp: bool) -> dict[str, Any]:

@@ -292,11 +292,11 @@ class PoloptTrainer(GRPOTrainer):
     def _log_advantages(self, batch: Experience, rows: int) -> None:
         """Logs the method's advantages, a mean over decisions, with TRL's completions; 0 for rows left out."""
         mean = ops.row_mean(torch.where(batch.mask, batch.advantage, 0), batch.mask)
-        every = mean.new_zeros(rows).index_copy(0, batch.extras[PLACE], mean)
-        kept = self._logs["advantages"]
-        for _ in range(min(rows, len(kept))):
-            kept.pop()
-        kept.extend(every.tolist())
+        row_means = mean.new_zeros(rows).index_copy(0, batch.extras[PLACE], mean)
+        logged = self._logs["advantages"]
+        for _ in range(min(rows, len(logged))):
+            logged.pop()
+        logged.extend(row_means.tolist())
 
     def _log_measured(self) -> None:
         """Logs the metrics of an optimiser batch: shares of the whole, so a sum over micro-batches and processes."""
