@@ -153,8 +153,8 @@ def _spoilt(x: Any) -> bool:
 
 def poison(row: PartRow, batch: SampleBatch, laws: Callable[[SampleBatch], list[Property]]) -> Iterator[TestCase]:
     clean, names = PartCall(batch), hideable(row, batch)
-    for word, value in HIDDEN.items():
-        way = f"{word} off the mask"
+    for value_name, value in HIDDEN.items():
+        way = f"{value_name} off the mask"
         yield TestCase(way, {"clean": clean, "hidden": PartCall(hide(batch, value, names))}, laws(batch))
         for name in sorted(names, key=lambda n: not n.startswith("evaluation.")) if batch.mask.numel() <= FEW else ():
             calls = {"clean": clean, "hidden": PartCall(hide(batch, value, frozenset({name})))}
@@ -235,12 +235,12 @@ def slopes(row: PartRow, batch: SampleBatch) -> Iterator[TestCase]:
     """Yields central differences along lines, on a clean batch so that a line may have any direction."""
     if row.honest is None:
         return
-    here, honest = PartCall(batch), None if row.honest == "self" else row.honest
+    centre, honest = PartCall(batch), None if row.honest == "self" else row.honest
     for way, line in lines(batch).items():
         forward, backward = ({k: sign * STEP * v for k, v in line.items()} for sign in (1, -1))
         up, down = (PartCall(batch.nudged(step), part=honest) for step in (forward, backward))
         yield TestCase(
-            way, {"here": here, "up": up, "down": down}, [FiniteDifference("here", "up", "down", line, STEP)]
+            way, {"here": centre, "up": up, "down": down}, [FiniteDifference("here", "up", "down", line, STEP)]
         )
 
 

@@ -119,8 +119,8 @@ def _measured(algorithm: Algorithm, off_policy: bool) -> list[GradientComparison
     listed = algorithm if few == group else algorithm.but(**{"sampling.group": few})
     tree, policy = with_exact_critic(*digits())
     actor = Actor(policy)
-    every = f"every group of {few}" if few > 1 else "every answer"
-    found = [GradientComparison.of("digits", every, expectation(listed, tree, actor, reference=actor))]
+    unit = f"every group of {few}" if few > 1 else "every answer"
+    found = [GradientComparison.of("digits", unit, expectation(listed, tree, actor, reference=actor))]
     found.append(_sampled("lengths", algorithm, *_lengths(), group))
     if off_policy:
         other = Actor(TabularPolicy(tree, spread=0.7, seed=2))

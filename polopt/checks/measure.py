@@ -81,8 +81,8 @@ def stopped(row: PartRow) -> bool:
     """Tests whether the gradient is the value's slope once every detached tensor is held constant."""
     for seed in SEEDS:
         batch = row.batch(seed, clean=True)
-        here, stops = batch.evaluation(), StopGradients()
-        loss = stops.watched(functools.partial(_loss, row.part, batch, here))
+        evaluation, stops = batch.evaluation(), StopGradients()
+        loss = stops.recorded(functools.partial(_loss, row.part, batch, evaluation))
         grads = torch.autograd.grad(loss, list(batch.leaves.values()), materialize_grads=True)
         for line in lines(batch).values():
             along = [(g * line[k]).sum() for k, g in zip(batch.leaves, grads, strict=True) if k in line]
@@ -100,7 +100,7 @@ def _moved_loss(part: Part, stops: StopGradients, batch: SampleBatch, line: dict
     moved = batch.nudged({k: sign * STEP * v for k, v in line.items()})
     leaves = {k: v.detach().requires_grad_() for k, v in moved.leaves.items()}
     evaluation = dataclasses.replace(moved, leaves=leaves).evaluation()
-    return stops.held(functools.partial(_loss, part, batch, evaluation)).detach()
+    return stops.replayed(functools.partial(_loss, part, batch, evaluation)).detach()
 
 
 def _loss(part: Part, batch: SampleBatch, evaluation: Evaluation) -> Tensor:

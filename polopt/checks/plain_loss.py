@@ -74,9 +74,9 @@ class PlainLoss(Objective):
 
     def arguments(self, experience: Experience, evaluation: Evaluation) -> dict[str, Any]:
         """Returns the arguments of the function's call, by name."""
-        return {name: self._given(meaning, experience, evaluation) for name, meaning in self.meanings.items()}
+        return {name: self._argument(meaning, experience, evaluation) for name, meaning in self.meanings.items()}
 
-    def _given(self, meaning: str, experience: Experience, evaluation: Evaluation) -> Any:
+    def _argument(self, meaning: str, experience: Experience, evaluation: Evaluation) -> Any:
         match meaning:
             case "policy":
                 return evaluation.logp

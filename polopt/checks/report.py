@@ -124,7 +124,7 @@ def suitable(part: Part, batch: Maker | None) -> Maker:
 
 def refusal(part: Part, make: Maker) -> str:
     """Returns why a part cannot be checked on these batches; empty if it can."""
-    made, e = make(0), make(0).experience
+    first, e = make(0), make(0).experience
     filled = {n for n in SHAPES if getattr(e, n) is not None} | {f"extras.{k}" for k in e.extras}
     missing = sorted(part.required_fields - filled)
     if missing:
@@ -132,7 +132,7 @@ def refusal(part: Part, make: Maker) -> str:
             f"{part!r} needs {missing[0]}, which the batches of the check do not have; give a function that makes one "
             "from a seed, with --batch file.py:function"
         )
-    absent = sorted(part.required_outputs - set(made.leaves))
+    absent = sorted(part.required_outputs - set(first.leaves))
     if absent:
         return f"{part!r} needs {absent[0]} of the policy's outputs, which the batches of the check do not have"
     try:
@@ -150,17 +150,17 @@ def findings(place: PartKind, made_by: list[str], make: Maker) -> list[CheckResu
     if isinstance(place.whole, PlainLoss) and not measure.finite(place.whole, make):
         # Rows without decisions have a check of their own, and must not mask other failures.
         make = measure.decided(make)
-    row, drawn = _row(place.whole, make), None
+    row, random_numbers = _row(place.whole, make), None
     if isinstance(place.whole, PlainLoss):
-        drawn = None if measure.repeats(place.whole, make) else DRAWN
-        made_by = [*made_by, *(FIRST if place.whole.first else []), *(SEEDED if drawn else [])]
+        random_numbers = None if measure.repeats(place.whole, make) else RANDOM_NUMBERS
+        made_by = [*made_by, *(FIRST if place.whole.first else []), *(SEEDED if random_numbers else [])]
     found = [_finding(check, row, made_by) for check in place.battery]
     if isinstance(place.whole, Objective) and "advantage" in place.whole.required_fields:
         found += _moving(row, made_by)
-    return [*found, *([drawn] if drawn else [])]
+    return [*found, *([random_numbers] if random_numbers else [])]
 
 
-DRAWN = CheckResult(
+RANDOM_NUMBERS = CheckResult(
     "random numbers",
     "choice",
     "two calls on one batch differ; all else was checked with one seed for every call",

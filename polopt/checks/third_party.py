@@ -85,9 +85,9 @@ def peer(name: str) -> Peer:
         raise ValueError(f"{name!r}: no library {library!r}{nearest(library, INSTALL)}")
     try:
         importlib.import_module(library)
-        made = trl_loss(loss) if library == "trl" else verl_loss(loss)
+        peer_loss = trl_loss(loss) if library == "trl" else verl_loss(loss)
         version = metadata.version(library)
-        return dataclasses.replace(made, name=name, version=version, note=NOTES.get(name, ""))
+        return dataclasses.replace(peer_loss, name=name, version=version, note=NOTES.get(name, ""))
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] == library:
             raise ValueError(f"{name} needs {library}, which is not installed: {INSTALL[library]}") from None
