@@ -254,7 +254,7 @@ def data_set(name: str) -> tuple[Callable[..., Any], list[tuple[str, Any]]]:
 
 
 def fuzz(names: Sequence[str], answers: int, pool: ScorerPool, seed: int = 0) -> Iterator[tuple[str, FuzzResult]]:
-    """Ask each of these scorers about its share of so many answers; what has been found after each.
+    """Run each of these scorers on its share of so many answers; yields the results after each.
 
     Raises:
         RuntimeError: code in an answer has run.
@@ -338,7 +338,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=None)
     options = parser.parse_args()
     if UNSTABLE and sys.flags.hash_randomization:
-        sys.exit("set PYTHONHASHSEED=0, so that every data set can be asked")
+        sys.exit("set PYTHONHASHSEED=0, so that every data set can be scored")
     names, pool = scorers(), ScorerPool(options.workers, options.timeout, options.memory)
     begun, before = time.monotonic(), memory()
     settings = (

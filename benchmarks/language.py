@@ -138,7 +138,7 @@ class Bench:
         return place, self.call("prepare", order)
 
     def pretrained(self, size: Size, changes: dict[str, str]) -> dict[str, Any]:
-        """Speed of the smollm recipe's model: every answer is as long as it may be, and paid by its first token."""
+        """Speed of the smollm recipe's model: answers of maximal length, rewarded by the first token."""
         (model, facts), compute = self.endless, changes.get("compute")
         spec = self.speed_spec(size, model, world=self.smollm["tasks"], problems=0, reward="first token", **changes)
         wide = 2.0 if compute == "bfloat16" else 4.0
@@ -256,7 +256,7 @@ def main() -> None:
         "--only", nargs="+", default=[], help="some of: import, 1M, 25M, memory, job, tune, and the rows of 135M"
     )
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--busy", type=int, default=0, help="so many processes beside, which compute all the time")
+    parser.add_argument("--busy", type=int, default=0, help="number of other processes that compute all the time")
     parser.add_argument("--output", type=Path, default=HERE / "results" / "language", help="path without ending")
     options = parser.parse_args()
     requested = options.only or ["import", "1M", "25M", "memory", "job"]
@@ -287,7 +287,7 @@ def busy(count: int) -> Iterator[None]:
 
 
 def sections(bench: Bench, results: dict[str, Any], requested: list[str], *, quick: bool) -> Iterator[None]:
-    """Measure what is wanted, part by part, into `results`."""
+    """Measure the requested sections, one by one, into `results`."""
     if "import" in requested:
         results["imports"] = bench.imports(1 if quick else 5)
         yield

@@ -51,7 +51,7 @@ SIZES: dict[str, Any] = {"buckets": 1024, "longest": 3}
 
 
 class Snapshots:
-    """Watches a run, and asks its policy the same problems every few steps."""
+    """Watches a run, and evaluates its policy on the same problems every few steps."""
 
     def __init__(self) -> None:
         self.training: Training | None = None

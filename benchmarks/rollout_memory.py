@@ -31,7 +31,7 @@ ROWS, LIMIT = 4, 2032
 
 
 def once(limit: int, threads: int) -> dict[str, float]:
-    """One rollout in this process: seconds, and the most bytes that it held beyond what stood there before."""
+    """One rollout in this process: seconds, and the most bytes that it held beyond what it held before."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
     from polopt.policies.decoder import Decoder

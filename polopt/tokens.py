@@ -158,7 +158,7 @@ def _until_end(row: list[int], ends: Collection[int]) -> list[int]:
     return next((row[: i + 1] for i, token in enumerate(row) if token in ends), row)
 
 
-def _check_rows(rows: int, **given: Any) -> None:
-    for name, values in given.items():
+def _check_rows(rows: int, **fields: Any) -> None:
+    for name, values in fields.items():
         if values is not None and len(values) != rows:
             raise ExperienceError(f"{name} needs one entry for each of the {rows} rows, found {len(values)}")

@@ -99,7 +99,16 @@ def plan(
     calibrated = list(efficiency.records(calibration))
     find_device = functools.partial(_device, file=hardware_file, calibrated=calibrated, price=price)
     job = _job(
-        recipe, model, method, devices, find_device, answer, limit, batch=_given(batch), how=_given(how), **settings
+        recipe,
+        model,
+        method,
+        devices,
+        find_device,
+        answer,
+        limit,
+        batch=_not_none(batch),
+        how=_not_none(how),
+        **settings,
     )
     found = predict(job, known(job.device, calibrated))
     if as_json:
@@ -108,7 +117,7 @@ def plan(
     show(wording.screen(), found)
 
 
-def _given(options: dict[str, Any]) -> dict[str, Any]:
+def _not_none(options: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 

@@ -179,15 +179,15 @@ def bootstrap(
     if resamples < 1:
         raise ValueError(f"bootstrap: resamples must be at least 1, found {resamples}")
     generator = np.random.default_rng(seed)
-    drawn = [a[generator.integers(a.size, size=(resamples, a.size))] for a in arrays]
-    low, high = np.quantile(statistic(*drawn), [(1 - level) / 2, (1 + level) / 2])
+    resampled = [a[generator.integers(a.size, size=(resamples, a.size))] for a in arrays]
+    low, high = np.quantile(statistic(*resampled), [(1 - level) / 2, (1 + level) / 2])
     return Interval(float(statistic(*arrays)), float(low), float(high), level, n)
 
 
-def _values(values: ArrayLike, who: str) -> NDArray[np.float64]:
+def _values(values: ArrayLike, caller: str) -> NDArray[np.float64]:
     x = np.asarray(values, float).ravel()
     if not np.isfinite(x).all():
-        raise ValueError(f"{who}: values must be finite, found {x[~np.isfinite(x)][0]}")
+        raise ValueError(f"{caller}: values must be finite, found {x[~np.isfinite(x)][0]}")
     return x
 
 

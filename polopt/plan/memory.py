@@ -120,12 +120,12 @@ def activations(
     what others compute again.
     """
     cpu = kind == "cpu"
-    made = made_by_layer(shape, tokens, keys, shared, repeated=not cpu)
+    numbers = made_by_layer(shape, tokens, keys, shared, repeated=not cpu)
     attention = attention_of_layer(shape, tokens, keys, shared, repeated=not cpu)
-    rest = made - attention - (computed_again(shape, tokens) if again and shape.experts == 1 else 0)
-    passed, wide = tokens * shape.width, max(size, stream)
-    layer = size * rest + 2 * (wide - size) * passed + (max(size, 4) if cpu else size) * attention
-    return shape.layers * wide * passed + layer if checkpointing else shape.layers * layer
+    rest = numbers - attention - (computed_again(shape, tokens) if again and shape.experts == 1 else 0)
+    inputs, wide = tokens * shape.width, max(size, stream)
+    layer = size * rest + 2 * (wide - size) * inputs + (max(size, 4) if cpu else size) * attention
+    return shape.layers * wide * inputs + layer if checkpointing else shape.layers * layer
 
 
 def logits(decided: float, vocabulary: int, most: float, keep: float = 0) -> float:

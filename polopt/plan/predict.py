@@ -152,8 +152,8 @@ _WHY = {
 def _bottleneck(job: PlannedJob, found: dict[str, float], decoding: seconds.Decoding | None) -> str:
     sides = {"decoding": sum(v for n, v in found.items() if n in SAMPLING)}
     name = max(found, key=lambda n: found[n])
-    share = found[name] / sum(found.values())
-    sentence = f"{name}, {100 * share:.0f} % of the work"
+    fraction = found[name] / sum(found.values())
+    sentence = f"{name}, {100 * fraction:.0f} % of the work"
     if job.asynchronous:
         rest = sum(found.values()) - sides["decoding"]
         waits = "learners wait for rollouts" if sides["decoding"] > rest else "samplers wait for learners"
@@ -221,8 +221,8 @@ def _remedies(job: PlannedJob) -> Iterator[str]:
 
 def _together(job: PlannedJob) -> str:
     """The changes that make it fit and give up least; empty if none do, or none are needed."""
-    every = sorted(itertools.product(*_ways(job)), key=lambda ways: sum(way.price for way in ways))
-    for ways in every:
+    combinations = sorted(itertools.product(*_ways(job)), key=lambda ways: sum(way.price for way in ways))
+    for ways in combinations:
         if _fits(job.but(**dict(change for way in ways for change in way.changes))):
             return " and ".join(way.name for way in ways if way.name)
     return ""
