@@ -224,7 +224,7 @@ REWARD = (
         cases.alone,
         "A reward is what one row was worth; comparing rows is credit's work, and it is done on the whole batch.",
     ),
-    Check("reward_padding", "padding", functools.partial(cases.padding, silent=False), PAD),
+    Check("reward_padding", "padding", functools.partial(cases.padding, zero_off_mask=False), PAD),
     Check("reward_poison", "off the mask", cases.reward_hidden, HIDE, clean=True),
     Check("reward_precision", "float32", functools.partial(cases.precision, rtol=1e-5), HALF),
     Check("reward_empty", "no decisions", cases.reward_nothing, NOTHING),

@@ -77,13 +77,13 @@ def paddings(T: int) -> dict[str, tuple[list[int], int]]:
     return ways
 
 
-def padding(row: PartRow, batch: SampleBatch, silent: bool = True) -> Iterator[TestCase]:
+def padding(row: PartRow, batch: SampleBatch, zero_off_mask: bool = True) -> Iterator[TestCase]:
     narrow = PartCall(batch)
     for way, (places, T) in paddings(batch.mask.shape[1]).items():
         columns = torch.tensor(places)
         wide = with_columns(batch, columns, T)
         laws: list[Property] = [SameResult("wide", "narrow", columns=columns)]
-        if silent:
+        if zero_off_mask:
             laws.append(IsZero("wide", where=~wide.mask))
         yield TestCase(way, {"narrow": narrow, "wide": PartCall(wide)}, laws)
 

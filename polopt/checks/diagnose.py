@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Callable
 
 from polopt.checks import measure
-from polopt.checks.calls import judge
+from polopt.checks.calls import call_part
 from polopt.checks.cases import PartRow
 from polopt.checks.finding import CheckResult
 from polopt.objectives import Regulariser
@@ -71,9 +71,9 @@ def _idling(found: CheckResult, row: PartRow) -> CheckResult:
 def _thinned(found: CheckResult, row: PartRow) -> CheckResult:
     """Accepts a selection of a fraction, which applied again keeps a smaller fraction."""
     batch = row.batch(0, clean=True)
-    once = judge(copy.deepcopy(row.part), batch).kept
+    once = call_part(copy.deepcopy(row.part), batch).kept
     assert once is not None, "a selection gives an Experience"
-    twice = judge(copy.deepcopy(row.part), dataclasses.replace(batch, experience=once, leaves={})).kept
+    twice = call_part(copy.deepcopy(row.part), dataclasses.replace(batch, experience=once, leaves={})).kept
     assert twice is not None, "a selection gives an Experience"
     if not 0 < len(twice) < len(once) or not set(twice.extras["row"].tolist()) <= set(once.extras["row"].tolist()):
         return found

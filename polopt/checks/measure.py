@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
-from polopt.checks.calls import judge
+from polopt.checks.calls import call_part
 from polopt.checks.cases import STEP, PartRow, lines, occupied, on_policy
 from polopt.checks.finding import CheckResult
 from polopt.checks.plain_loss import PlainLoss
@@ -62,10 +62,10 @@ def normaliser(part: Part, make: Maker) -> tuple[str, dict[str, float]] | None:
 
 def _scaled(part: Part, batch: SampleBatch, size: Callable[[Experience], float], rows: int) -> bool:
     """Tests whether size x loss, and size x gradient, of the micro-batches add up to those of the whole batch."""
-    whole, start = judge(part, batch), 0
+    whole, start = call_part(part, batch), 0
     total, grads = torch.zeros_like(whole.value), []
     for micro in batch.experience.split(rows):
-        piece = judge(part, batch.rows(torch.arange(start, start + len(micro))), micro)
+        piece = call_part(part, batch.rows(torch.arange(start, start + len(micro))), micro)
         total = total + size(micro) * piece.value
         grads.append(size(micro) * piece.grads["logp"])
         start += len(micro)
@@ -138,7 +138,7 @@ def push(part: Part, batch: SampleBatch) -> Push:
 
 
 def _push(part: Part, batch: SampleBatch, unit: str) -> Push:
-    grad = judge(part, batch).grads["logp"]
+    grad = call_part(part, batch).grads["logp"]
     expected = torch.where(batch.mask, -batch.experience.advantage, 0)
     cosine = lambda x, y: cosine_similarity(x.flatten(), y.flatten(), 0, eps=1e-300).item()  # noqa: E731
     scale = (grad * expected).sum() / expected.square().sum()
@@ -151,7 +151,7 @@ def reads_advantage(part: Part, make: Maker) -> bool:
     for seed in SEEDS:
         batch = make(seed, clean=True)
         turned = batch.replace(advantage=1 - 2 * batch.experience.advantage)
-        first, second = (judge(part, b).grads for b in (batch, turned))
+        first, second = (call_part(part, b).grads for b in (batch, turned))
         if any(not torch.equal(first[leaf], second[leaf]) for leaf in first):
             return True
     return False
@@ -181,7 +181,7 @@ def lengths(part: Part, make: Maker) -> CheckResult:
     mask = torch.arange(T) < torch.tensor(sizes)[:, None]
     batch = batch.rows(torch.arange(len(sizes)))
     batch = batch.replace(mask=mask, advantage=torch.ones(mask.shape, dtype=torch.float64))
-    weights = -judge(part, on_policy(batch)).grads["logp"]
+    weights = -call_part(part, on_policy(batch)).grads["logp"]
     each = [weights[i, :n].mean().item() for i, n in enumerate(sizes)]
     title = "length"
     why = (
@@ -207,7 +207,7 @@ def repeats(part: Part, make: Maker) -> bool:
     part = part.but(seed=None) if isinstance(part, PlainLoss) else part
     for seed in SEEDS:
         batch = make(seed, clean=True)
-        first, *others = (judge(part, batch) for _ in range(3))
+        first, *others = (call_part(part, batch) for _ in range(3))
         for other in others:
             pairs = ((first.grads["logp"], other.grads["logp"]), (first.value, other.value))
             # Two NaNs count as equal.
@@ -228,5 +228,5 @@ def decided(make: Maker) -> Maker:
 
 def finite(part: Part, make: Maker) -> bool:
     """Tests whether the loss and its gradient are finite on clean batches."""
-    found = [judge(part, make(seed, clean=True)) for seed in SEEDS]
+    found = [call_part(part, make(seed, clean=True)) for seed in SEEDS]
     return all(bool(f.value.isfinite().all() and f.grads["logp"].isfinite().all()) for f in found)

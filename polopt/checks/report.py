@@ -12,7 +12,7 @@ import torch
 from polopt.algorithm import Algorithm
 from polopt.checks import measure
 from polopt.checks.battery import ALONG, IDLE, Check
-from polopt.checks.calls import judge
+from polopt.checks.calls import call_part
 from polopt.checks.cases import PartRow
 from polopt.checks.diagnose import REFINED
 from polopt.checks.example import made_from, script
@@ -137,7 +137,7 @@ def refusal(part: Part, make: Maker) -> str:
         return f"{part!r} needs {absent[0]} of the policy's outputs, which the batches of the check do not have"
     try:
         for seed in (0, 1):
-            judge(copy.deepcopy(part), make(seed, clean=True))
+            call_part(copy.deepcopy(part), make(seed, clean=True))
     except ExperienceError as error:
         return f"{part!r} refuses the batches of the check: {error}"
     except Exception:
@@ -185,7 +185,7 @@ def _keeps(part: Part, make: Maker) -> Literal["rows", "decisions", "repeats"]:
         return "rows"
     batch = make(0, clean=True)
     try:
-        kept = judge(copy.deepcopy(part), batch).kept
+        kept = call_part(copy.deepcopy(part), batch).kept
     except Exception:
         return "rows"  # the checks report what it raises
     assert kept is not None, "a selection gives an Experience"

@@ -22,7 +22,7 @@ from polopt import (
     sampling,
     schedules,
 )
-from polopt.checks.calls import judge
+from polopt.checks.calls import call_part
 from polopt.checks.cases import PartRow
 from polopt.checks.violation import Failure
 from polopt.part import Part, from_yaml, to_plain
@@ -76,7 +76,7 @@ class Rule:
 
 
 def output(part: Part, row: PartRow, seed: int) -> Tensor:
-    found = judge(part, row.batch(seed))
+    found = call_part(part, row.batch(seed))
     return found.value if found.kept is None else torch.cat([found.value, found.kept.mask.flatten()])
 
 
