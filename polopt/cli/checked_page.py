@@ -74,10 +74,10 @@ def _section(title: str, rows: list[Row]) -> str:
     if not found:
         return ""
     lines = [f"## {title[:1].upper()}{title[1:]}", "", next(iter(first.values())).why]
-    for which, who in found.items():
+    for which, losses in found.items():
         finding = first[which]
         verdict = f"**{finding.verdict}**" if finding.verdict == "breaks" else finding.verdict
-        lines += ["", f"{', '.join(who)}: {verdict}. {finding.said[:1].upper()}{finding.said[1:]}."]
+        lines += ["", f"{', '.join(losses)}: {verdict}. {finding.said[:1].upper()}{finding.said[1:]}."]
         if finding.verdict == "breaks" and finding.example:
             lines += ["", "```py", finding.example, "```"]
     return "\n".join(lines)

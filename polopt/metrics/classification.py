@@ -46,6 +46,6 @@ def average_precision(score: ArrayLike, truth: ArrayLike) -> float:
     return float((np.diff(right, prepend=0) * right / taken).sum() / y.sum())
 
 
-def _check(x: np.ndarray, truth: np.ndarray, who: str) -> None:
+def _check(x: np.ndarray, truth: np.ndarray, name: str) -> None:
     if x.ndim != 1 or x.shape != truth.shape:
-        raise ValueError(f"{who} and truth must both be [n], found {list(x.shape)} and {list(truth.shape)}")
+        raise ValueError(f"{name} and truth must both be [n], found {list(x.shape)} and {list(truth.shape)}")

@@ -191,8 +191,8 @@ def _values(values: ArrayLike, caller: str) -> NDArray[np.float64]:
     return x
 
 
-def _check(n: int, level: float, who: str) -> None:
+def _check(n: int, level: float, caller: str) -> None:
     if n < 1:
-        raise ValueError(f"{who}: needs at least one value, found none")
+        raise ValueError(f"{caller}: needs at least one value, found none")
     if not 0 < level < 1:
-        raise ValueError(f"{who}: level must lie between 0 and 1, as in 0.95, found {level}")
+        raise ValueError(f"{caller}: level must lie between 0 and 1, as in 0.95, found {level}")

@@ -32,8 +32,8 @@ class Efficiency:
 
 @dataclasses.dataclass(frozen=True)
 class EfficiencyRange:
-    """likely, and the ends of an interval: best and worst. measured: errors of held-out configurations, None if
-    none was. provenance: one sentence on where the numbers come from.
+    """Likely efficiencies, and the ends of an interval: best and worst. measured: errors of held-out configurations,
+    None if none was. provenance: one sentence on where the numbers come from.
 
     time, peak: factors by which seconds and bytes may be off, where they were measured.
     """

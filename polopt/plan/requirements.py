@@ -16,8 +16,8 @@ class MethodRequirements:
     """frozen: copies of the weights that are compared with. critic: a value head. own, other: forward passes over the
     batch without gradient, by the policy and by the copies. survey: such passes before each optimiser step, where a
     batch is split. prompts: forward passes over the prompts alone. heads: how often hidden states meet the vocabulary
-    beyond once. whole: logits of all decisions exist at once. drawn: tokens sampled for each of a batch's. once:
-    further rollouts per prompt. steered: the sampler is steered token by token. group: rollouts per prompt, 1
+    beyond once. whole: logits of all decisions exist at once. sampling_overhead: tokens sampled for each of a
+    batch's. once: further rollouts per prompt. steered: the sampler is steered token by token. group: rollouts per prompt, 1
     where there are no groups.
     """
 
@@ -52,8 +52,11 @@ class MethodRequirements:
 
 
 def requirements_of(algorithm: Algorithm, *, kept: float = 0.6, decisions: float = 256) -> MethodRequirements:
-    """kept: share of the groups that filters keep, where sampling goes on until a batch is full. decisions: tokens of
-    an answer, for parts that cut answers."""
+    """Computes the requirements of an algorithm.
+
+    kept: share of the groups that filters keep, where sampling continues until a batch is full.
+    decisions: tokens of an answer, for parts that cut answers.
+    """
     needs, evaluates, sampling = algorithm.required_fields, algorithm.required_outputs, algorithm.sampling
     policies = len(set(POLICY_FIELDS.values()) & needs) + sum(map(_of_named_policy, needs - algorithm.all_writes))
     teacher = algorithm.teacher

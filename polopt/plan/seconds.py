@@ -131,21 +131,21 @@ def learning(job: PlannedJob, eff: Efficiency) -> dict[str, float]:
     arXiv 1910.02054, section 7).
     """
     shape, device, needs = job.shape, job.device, job.demands
-    one, peak = over_batch(job), eff.learn * device.rate(job.precision)
-    calls = eff.call * shape.layers * one.pieces
+    one_pass, peak = over_batch(job), eff.learn * device.rate(job.precision)
+    calls = eff.call * shape.layers * one_pass.pieces
     bandwidth = eff.memory * device.bandwidth
-    forward = one.flops / peak + eff.touch * one.kept / 3 / bandwidth + calls
+    forward = one_pass.flops / peak + eff.touch * one_pass.kept / 3 / bandwidth + calls
     surveys = needs.survey * job.epochs if job.split else 0
     prompts = needs.prompts * flops.forward(
         shape, job.batch.prompts * job.prompt / job.learners, job.batch.prompt_pairs / job.learners, 0
     )
     times = (2 if job.lora else 3) + 0.0
-    learn = job.epochs * (times * one.flops / peak + eff.touch * one.kept / bandwidth + 3 * calls)
+    learn = job.epochs * (times * one_pass.flops / peak + eff.touch * one_pass.kept / bandwidth + 3 * calls)
     if job.checkpointing:
-        learn += job.epochs * (one.layers_flops / peak + calls)
+        learn += job.epochs * (one_pass.layers_flops / peak + calls)
     learned = memory.adapter(shape, job.lora) if job.lora else shape.parameters
     update = job.optimiser_steps * UPDATE * job.size * learned / job.shards / bandwidth
-    links = _links(job, one.pieces, learned, needs.own + needs.other + surveys)
+    links = _links(job, one_pass.pieces, learned, needs.own + needs.other + surveys)
     return {
         "passes before learning": (needs.own + needs.other + surveys) * forward + prompts / peak,
         "learning": learn,
