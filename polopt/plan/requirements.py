@@ -17,8 +17,8 @@ class MethodRequirements:
     batch without gradient, by the policy and by the copies. survey: such passes before each optimiser step, where a
     batch is split. prompts: forward passes over the prompts alone. heads: how often hidden states meet the vocabulary
     beyond once. whole: logits of all decisions exist at once. sampling_overhead: tokens sampled for each of a
-    batch's. once: further rollouts per prompt. steered: the sampler is steered token by token. group: rollouts per prompt, 1
-    where there are no groups.
+    batch's. once: further rollouts per prompt. steered: the sampler is steered token by token. group:
+    rollouts per prompt, 1 where there are no groups.
     """
 
     frozen: int = 0
