@@ -251,7 +251,7 @@ TEXTS: dict[str, tuple[str | bytes, str]] = {
     "an alias of nothing": ("tasks: *a", "line 1"),
     "aliases of aliases": (
         "x0: &x0 [1]\n" + "".join(f"x{i + 1}: &x{i + 1} [{', '.join([f'*x{i}'] * 9)}]\n" for i in range(12)),
-        "aliases stand for",
+        "aliases expand to",
     ),
     "digits": ("seed: " + "9" * 5000, "line 1"),
     "half a pair": ('device: "\\ud800"', "surrogate"),
