@@ -61,14 +61,14 @@ def microseconds(run: Callable[[], object]) -> float:
 def main() -> None:
     torch.set_num_threads(1)
     data, advantage, rows = fields(), torch.zeros(B, T), torch.arange(0, B, 2)
-    ours, theirs = Experience(**data), Batch(**data, batch_size=[B])
+    experience, tensorclass = Experience(**data), Batch(**data, batch_size=[B])
     table = {
         "build": (lambda: Experience(**data), lambda: Batch(**data, batch_size=[B])),
         "add a field": (
-            lambda: ours.replace(advantage=advantage),
-            lambda: theirs.replace(advantage=advantage),
+            lambda: experience.replace(advantage=advantage),
+            lambda: tensorclass.replace(advantage=advantage),
         ),
-        "index rows": (lambda: ours[rows], lambda: theirs[rows]),
+        "index rows": (lambda: experience[rows], lambda: tensorclass[rows]),
     }
     print(f"| operation (B={B}, T={T}) | polopt, us | tensorclass, us | ratio |\n|---|---|---|---|")
     for name, (a, b) in table.items():

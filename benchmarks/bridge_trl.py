@@ -114,12 +114,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--repeats", type=int, default=REPEATS)
-    given = parser.parse_args()
+    options = parser.parse_args()
     about, pairs = table.about(HERE.parent, threads=1, module="bridge_trl"), []
-    for turn in range(given.repeats):
+    for turn in range(options.repeats):
         order = ("trl", "polopt") if turn % 2 == 0 else ("polopt", "trl")
-        pairs.append({side: statistics.median(measure(side, given.steps)) for side in order})
-    data = {**about, "load_after": os.getloadavg(), "steps": given.steps, "config": CONFIG, "seconds": pairs}
+        pairs.append({side: statistics.median(measure(side, options.steps)) for side in order})
+    data = {**about, "load_after": os.getloadavg(), "steps": options.steps, "config": CONFIG, "seconds": pairs}
     (RESULTS / "bridge_trl.json").write_text(json.dumps(data, indent=1) + "\n")
     (RESULTS / "bridge_trl.md").write_text(markdown(data))
 

@@ -31,7 +31,7 @@ def page() -> str:
     race = json.loads(RACE.read_text(encoding="utf-8")) if RACE.is_file() else {"rows": []}
     accuracy = {row["name"].partition("(")[0]: row for row in race["rows"]}
     suites = _suites()
-    held = {m.slug: [row for row in measured["rows"] if row["slug"] == m.slug] for m in found}
+    claim_rows = {m.slug: [row for row in measured["rows"] if row["slug"] == m.slug] for m in found}
     lines = [
         "# Methods",
         "",
@@ -44,9 +44,9 @@ def page() -> str:
         "|method|what it changes|paper|tier|claims that hold|held-out accuracy, %|",
         "|---|---|---|---|---:|---:|",
     ]
-    lines += [_row(m, held[m.slug], accuracy.get(m.slug)) for m in found]
+    lines += [_row(m, claim_rows[m.slug], accuracy.get(m.slug)) for m in found]
     for m in found:
-        lines += ["", *_section(m, held[m.slug]), *suites.get(m.slug, [])]
+        lines += ["", *_section(m, claim_rows[m.slug]), *suites.get(m.slug, [])]
     return "\n".join(lines) + "\n"
 
 
@@ -69,22 +69,24 @@ def _suites() -> dict[str, list[str]]:
             if row["name"] == data["yardstick"]:
                 continue
             gaps = {"batches": row["difference"], **row["equal"]}
-            shown = ", ".join(
+            gaps_text = ", ".join(
                 f"{g['estimate'] * 100:+.1f} ({g['low'] * 100:+.1f} to {g['high'] * 100:+.1f}) at equal {budget}"
                 for budget, g in gaps.items()
             )
             line = (
                 f"- On [{data['suite']}](../benchmarks/results/{file.stem}.md), as `{table.brief(row['name'])}` "
-                f"against `{data['yardstick']}`, points of held-out accuracy: {shown}."
+                f"against `{data['yardstick']}`, points of held-out accuracy: {gaps_text}."
             )
             found.setdefault(row["name"].partition("(")[0], []).append(line)
     return found
 
 
 def _row(m: Method[Any, Part], rows: list[dict[str, Any]], raced: dict[str, Any] | None) -> str:
-    held = f"{sum(row['holds'] for row in rows)} of {len(rows)}" if rows else f"? of {len(catalogue.claims_of(m.slug))}"
+    counts = (
+        f"{sum(row['holds'] for row in rows)} of {len(rows)}" if rows else f"? of {len(catalogue.claims_of(m.slug))}"
+    )
     score = f"{raced['final']['estimate'] * 100:.1f}" if raced else ""
-    return f"|[{m.slug}](#{m.slug})|{m.changes}|{_paper(m)}|{m.tier}|{held}|{score}|"
+    return f"|[{m.slug}](#{m.slug})|{m.changes}|{_paper(m)}|{m.tier}|{counts}|{score}|"
 
 
 def _paper(m: Method[Any, Part]) -> str:
@@ -107,8 +109,8 @@ def _section(m: Method[Any, Part], rows: list[dict[str, Any]]) -> list[str]:
         lines += ["What differs from `grpo` without KL:", "", "|where|`grpo`|here|", "|---|---|---|"]
         # Groups of one size and no KL on both sides where they can be, so that they are no difference.
         settings = {k: v for k, v in COMMON.items() if k in m.settings()}
-        for path, ours, theirs in diff(catalogue.method("grpo", **COMMON), m(**settings)):
-            lines.append(f"|{path}|`{_cell(ours)}`|`{_cell(theirs)}`|")
+        for path, base, changed in diff(catalogue.method("grpo", **COMMON), m(**settings)):
+            lines.append(f"|{path}|`{_cell(base)}`|`{_cell(changed)}`|")
         lines.append("")
     found = {row["name"]: row for row in rows}
     for claim in catalogue.claims_of(m.slug):

@@ -52,7 +52,7 @@ class Chaos:
     def _later(self) -> float:
         return time.monotonic() + self.lots.uniform(0.5, 1.5) * self.every
 
-    def look(self, learner: subprocess.Popen[bytes]) -> None:
+    def strike(self, learner: subprocess.Popen[bytes]) -> None:
         """Let it happen."""
         if time.monotonic() < self.at:
             return
@@ -91,7 +91,7 @@ def run(cluster: Any, recipe: Path, folder: Path, chaos: Chaos) -> float:
         with (folder.parent / f"{folder.name}.log").open("ab") as log:
             learner = subprocess.Popen([*command, *how], stdout=log, stderr=log)
         while learner.poll() is None:
-            chaos.look(learner)
+            chaos.strike(learner)
             time.sleep(0.1)
         if learner.returncode == 0:
             return time.perf_counter() - begun

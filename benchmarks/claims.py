@@ -54,24 +54,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="*", default=[], metavar="METHOD")
     parser.add_argument("--cluster", metavar="ADDRESS", help="of a Ray cluster; processes of this machine if none")
-    given = parser.parse_args()
+    options = parser.parse_args()
     about, start = (
         {**table.about(ROOT, threads=1, module="claims"), "command": "python -m benchmarks.claims"},
         time.time(),
     )
-    slugs = given.only or catalogue.slugs()
-    rows = [row for row in stored()["rows"] if given.only and row["slug"] not in given.only]
-    for row in checked(slugs, given.cluster):
+    slugs = options.only or catalogue.slugs()
+    rows = [row for row in stored()["rows"] if options.only and row["slug"] not in options.only]
+    for row in checked(slugs, options.cluster):
         print(
             f"{row['slug']} {row['name']}: {'holds' if row['holds'] else 'FAILS'}, {row['seconds']:.1f} s", flush=True
         )
         rows.append(row)
     rows.sort(key=lambda row: row["slug"])
     about |= {"seconds": time.time() - start, "load_after": os.getloadavg()}
-    if given.only:
+    if options.only:
         # What a full run was made with stays; these methods were run again since.
         before = stored()["about"]
-        about = {**before, "again": {**before.get("again", {}), **dict.fromkeys(given.only, about["commit"])}}
+        about = {**before, "again": {**before.get("again", {}), **dict.fromkeys(options.only, about["commit"])}}
     RESULTS.write_text(
         json.dumps({"about": about, "rows": rows}, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
     )

@@ -35,7 +35,7 @@ TURNS = 3
 
 
 class Waiting:
-    """Episodes of `TURNS` turns, each of which takes `wait` seconds, whatever is said."""
+    """Episodes of `TURNS` turns, each of which takes `wait` seconds, whatever the answer."""
 
     kinds, turns = ("waiting",), TURNS
 
@@ -158,7 +158,7 @@ def rollouts(waits: tuple[float, ...], rows: int, steps: int) -> list[dict[str, 
 
 
 def _recipe(wait: float, workers: int, threads: int, rows: int, steps: int) -> LanguageRecipe:
-    """A policy that first learns to say what is shown, where nothing waits."""
+    """A policy that first learns to repeat the observation, where nothing waits."""
     world = {"kind": "benchmarks.cluster:waiting"}
     model = {"model_type": "gpt2", "n_embd": 32, "n_layer": 1, "n_head": 2, "n_positions": 64}
     sft = {"method": "sft", "steps": 30, "rows": 16, "tasks": {**world, "wait": 0.0}, "optimiser": {"lr": 0.02}}
@@ -206,10 +206,10 @@ def _rollouts(rows: list[dict[str, Any]]) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
-    given = parser.parse_args()
-    wait, episodes, repeats, steps = (0.02, 8, 2, 3) if given.quick else (0.1, 16, 3, 6)
+    options = parser.parse_args()
+    wait, episodes, repeats, steps = (0.02, 8, 2, 3) if options.quick else (0.1, 16, 3, 6)
     data: dict[str, Any] = {"about": table.about(HERE.parent, threads=1, module="cluster"), "rollouts": []}
-    folder = Path(tempfile.mkdtemp()) if given.quick else RESULTS
+    folder = Path(tempfile.mkdtemp()) if options.quick else RESULTS
 
     def write() -> None:
         data["about"]["load_after"] = os.getloadavg()

@@ -13,7 +13,7 @@ from polopt.metrics.compare import paired_difference
 from polopt.training.run import Run
 
 PARTS = ("rollout", "reward", "learn")
-# What is spent -> how a step's record tells it.
+# Name of a budget -> how it is computed from a step's record.
 SPENT = {
     "tokens": lambda record: record.get("sampled", 0),
     "seconds": lambda record: sum(record.get(f"seconds/{part}", 0.0) for part in PARTS),

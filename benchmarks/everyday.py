@@ -62,17 +62,17 @@ def fewer(draw: random.Random) -> Question:
 
 
 def sort(draw: random.Random) -> Question:
-    wanted, *others = draw.sample(sorted(SORTS), 3)
-    answer = draw.choice(SORTS[wanted])
+    kind, *others = draw.sample(sorted(SORTS), 3)
+    answer = draw.choice(SORTS[kind])
     words = [answer, *(draw.choice(SORTS[other]) for other in others)]
     draw.shuffle(words)
-    return f"Which of these is {wanted}: {words[0]}, {words[1]} or {words[2]}?", answer
+    return f"Which of these is {kind}: {words[0]}, {words[1]} or {words[2]}?", answer
 
 
 def where(draw: random.Random) -> Question:
     (a, b), (home, away), (job, work) = draw.sample(NAMES, 2), draw.sample(CITIES, 2), draw.sample(JOBS, 2)
     text = f"{a} is a {job} and lives in {home}. {b} is a {work} and lives in {away}."
-    asked = draw.choice(
+    question = draw.choice(
         (
             (f"In which city does {a} live?", home),
             (f"In which city does {b} live?", away),
@@ -82,7 +82,7 @@ def where(draw: random.Random) -> Question:
             (f"Who lives in {home}?", a),
         )
     )
-    return f"{text} {asked[0]}", asked[1]
+    return f"{text} {question[0]}", question[1]
 
 
 def oldest(draw: random.Random) -> Question:
@@ -118,10 +118,10 @@ def colour(draw: random.Random) -> Question:
 
 
 def day(draw: random.Random) -> Question:
-    name, today, ahead = draw.choice(NAMES), draw.randrange(7), draw.randint(1, 3)
-    when = {1: "tomorrow", 2: "in two days", 3: "in three days"}[ahead]
+    name, today, days = draw.choice(NAMES), draw.randrange(7), draw.randint(1, 3)
+    when = {1: "tomorrow", 2: "in two days", 3: "in three days"}[days]
     what = draw.choice(("birthday", "exam", "trip"))
-    return f"Today is {DAYS[today]}. {name}'s {what} is {when}. On which day is it?", DAYS[(today + ahead) % 7]
+    return f"Today is {DAYS[today]}. {name}'s {what} is {when}. On which day is it?", DAYS[(today + days) % 7]
 
 
 KINDS: tuple[Callable[[random.Random], Question], ...] = (

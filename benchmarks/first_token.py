@@ -11,7 +11,7 @@ from polopt.rewards import Reward
 
 
 class FirstToken(Reward):
-    """The id of the answer's first token, over a thousand. An answer cut off by the token limit is paid as well."""
+    """The id of the answer's first token, over a thousand. An answer cut off by the limit has a reward as well."""
 
     reads = frozenset({"extras.tokens"})
 

@@ -192,7 +192,7 @@ def hostile(right: Sequence[str], traps: Sequence[str], draw: random.Random) -> 
 
 
 @dataclasses.dataclass
-class Found:
+class FuzzResult:
     """What has happened so far. slow: batches that took longer than their limits allow."""
 
     answers: int = 0
@@ -214,24 +214,24 @@ class Found:
                 self.losers[name] += 1
 
 
-def ask(
-    found: Found,
+def run_batch(
+    result: FuzzResult,
     name: str,
-    judge: Callable[[Sequence[tuple[str, Any]]], list[tuple[float, dict[str, Any]]]],
+    score: Callable[[Sequence[tuple[str, Any]]], list[tuple[float, dict[str, Any]]]],
     answered: Sequence[tuple[str, Any]],
     seconds: float,
 ) -> None:
     """One batch. seconds: that one answer may take."""
-    begun, lost = time.monotonic(), sum(found.lost.values())
+    begun, lost = time.monotonic(), sum(result.lost.values())
     try:
-        found.add(name, judge(answered))
+        result.add(name, score(answered))
     except Exception as error:
-        found.exceptions.append(f"{name}: {type(error).__name__}: {error}"[:200])
+        result.exceptions.append(f"{name}: {type(error).__name__}: {error}"[:200])
     took = time.monotonic() - begun
     # An answer that is not lost may have taken nearly as long as one that is, and a busy machine stretches both.
-    allowed = 60 + STARVED * seconds * (sum(found.lost.values()) - lost) + seconds * len(answered)
-    found.slow += took > allowed
-    found.longest = max(found.longest, took)
+    allowed = 60 + STARVED * seconds * (sum(result.lost.values()) - lost) + seconds * len(answered)
+    result.slow += took > allowed
+    result.longest = max(result.longest, took)
 
 
 def verifier(name: str, draw: random.Random) -> tuple[Callable[..., Any], list[tuple[str, Any]]]:
@@ -253,26 +253,26 @@ def data_set(name: str) -> tuple[Callable[..., Any], list[tuple[str, Any]]]:
     return world.score_many, [(str(task.row["answer"]), task) for task in tasks]
 
 
-def fuzz(names: Sequence[str], answers: int, pool: ScorerPool, seed: int = 0) -> Iterator[tuple[str, Found]]:
-    """Ask each of these scorers about its share of so many answers; what has been found after each.
+def fuzz(names: Sequence[str], answers: int, pool: ScorerPool, seed: int = 0) -> Iterator[tuple[str, FuzzResult]]:
+    """Run each of these scorers on its share of so many answers; yields the results after each.
 
     Raises:
         RuntimeError: code in an answer has run.
     """
-    found = Found()
+    result = FuzzResult()
     with tempfile.TemporaryDirectory() as folder, judged_in(pool):
         traps = code(folder)
         for place, name in enumerate(names):
             draw = random.Random(f"{seed}/{name}")
-            judge, rows = verifier(name, draw) if name in VERIFIERS else data_set(name)
+            score, rows = verifier(name, draw) if name in VERIFIERS else data_set(name)
             right = [text for text, _ in rows]
             count = answers // len(names) + (place < answers % len(names))
-            asked = [(hostile(right, traps, draw), draw.choice(rows)[1]) for _ in range(count)]
+            answered = [(hostile(right, traps, draw), draw.choice(rows)[1]) for _ in range(count)]
             for first in range(0, count, BATCH):
-                ask(found, name, judge, asked[first : first + BATCH], pool.timeout)
+                run_batch(result, name, score, answered[first : first + BATCH], pool.timeout)
             if os.listdir(folder):
                 raise RuntimeError(f"{name}: an answer has run as code: {os.listdir(folder)}")
-            yield name, found
+            yield name, result
 
 
 def scorers() -> list[str]:
@@ -291,7 +291,7 @@ def memory() -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
-def report(found: Found, names: Sequence[str], settings: str, before: float, seconds: float) -> str:
+def report(found: FuzzResult, names: Sequence[str], settings: str, before: float, seconds: float) -> str:
     """The result as a page."""
     packages = ", ".join(f"{name} {version(name)}" for name in ("reasoning-gym", "math-verify", "sympy", "torch"))
     most = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**10
@@ -336,22 +336,24 @@ def main() -> None:
     parser.add_argument("--memory", type=float, default=0.5)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=None)
-    given = parser.parse_args()
+    options = parser.parse_args()
     if UNSTABLE and sys.flags.hash_randomization:
-        sys.exit("set PYTHONHASHSEED=0, so that every data set can be asked")
-    names, pool = scorers(), ScorerPool(given.workers, given.timeout, given.memory)
+        sys.exit("set PYTHONHASHSEED=0, so that every data set can be scored")
+    names, pool = scorers(), ScorerPool(options.workers, options.timeout, options.memory)
     begun, before = time.monotonic(), memory()
-    settings = f"--answers {given.answers} --workers {given.workers} --timeout {given.timeout} --memory {given.memory}"
+    settings = (
+        f"--answers {options.answers} --workers {options.workers} --timeout {options.timeout} --memory {options.memory}"
+    )
     write = functools.partial(report, names=names, settings=settings, before=before)
-    for name, found in fuzz(names, given.answers, pool, given.seed):
+    for name, found in fuzz(names, options.answers, pool, options.seed):
         print(
             f"{time.monotonic() - begun:6.0f} s {found.answers:7} {name:28} lost {sum(found.lost.values())}", flush=True
         )
     pool.close()
     page = write(found, seconds=time.monotonic() - begun)
     print(page)
-    if given.out is not None:
-        given.out.write_text(page)
+    if options.out is not None:
+        options.out.write_text(page)
     sys.exit(bool(found.exceptions or found.slow))
 
 

@@ -252,13 +252,13 @@ def _table(name: str, limit: int, model: dict[str, Any], results: dict[str, Any]
         "|---|---:|---:|---:|",
     ]
     for key, title, form, larger in MEASURES:
-        ours, theirs = ([run[key] for run in runs[side] if key in run] for side in ("polopt", "trl"))
-        if not ours and not theirs:
+        of_polopt, of_trl = ([run[key] for run in runs[side] if key in run] for side in ("polopt", "trl"))
+        if not of_polopt and not of_trl:
             continue
-        cells = [form.format(median(values)) if values else "–" for values in (ours, theirs)]
+        cells = [form.format(median(values)) if values else "–" for values in (of_polopt, of_trl)]
         ratio = "–"
-        if ours and theirs:
-            better = median(ours) / median(theirs)
+        if of_polopt and of_trl:
+            better = median(of_polopt) / median(of_trl)
             ratio = f"{better if larger else 1 / better:.2f}"
         lines.append(f"| {title} | {cells[0]} | {cells[1]} | {ratio} |")
     return lines
@@ -275,21 +275,21 @@ def main() -> None:
     parser.add_argument("--deadline", type=float, default=450.0, help="seconds after which nothing more is waited for")
     parser.add_argument("--threads", type=int, default=8)
     parser.add_argument("--output", type=Path, default=HERE / "results" / "gpu", help="path without ending")
-    asked = parser.parse_args()
-    load = QUICK if asked.quick else WHOLE
-    load = dataclasses.replace(load, limit=asked.limit or load.limit, models=tuple(asked.models) or load.models)
+    options = parser.parse_args()
+    load = QUICK if options.quick else WHOLE
+    load = dataclasses.replace(load, limit=options.limit or load.limit, models=tuple(options.models) or load.models)
 
     def save(results: dict[str, Any]) -> None:
-        if asked.quick and asked.output == parser.get_default("output"):
+        if options.quick and options.output == parser.get_default("output"):
             return
-        asked.output.parent.mkdir(parents=True, exist_ok=True)
-        asked.output.with_suffix(".json").write_text(json.dumps(results, indent=1))
-        asked.output.with_suffix(".md").write_text(markdown(results))
+        options.output.parent.mkdir(parents=True, exist_ok=True)
+        options.output.with_suffix(".json").write_text(json.dumps(results, indent=1))
+        options.output.with_suffix(".md").write_text(markdown(results))
 
     with tempfile.TemporaryDirectory() as folder:
-        session = Session(Bench(Path(folder), asked.threads), load, asked.device, asked.deadline, save)
+        session = Session(Bench(Path(folder), options.threads), load, options.device, options.deadline, save)
         session.prepare()
-        session.rounds(1 if asked.quick else asked.rounds, asked.trl_limit)
+        session.rounds(1 if options.quick else options.rounds, options.trl_limit)
     print(markdown(session.results))
 
 

@@ -138,7 +138,7 @@ class Bench:
         return place, self.call("prepare", order)
 
     def pretrained(self, size: Size, changes: dict[str, str]) -> dict[str, Any]:
-        """Speed of the smollm recipe's model: every answer is as long as it may be, and paid by its first token."""
+        """Speed of the smollm recipe's model: answers of maximal length, rewarded by the first token."""
         (model, facts), compute = self.endless, changes.get("compute")
         spec = self.speed_spec(size, model, world=self.smollm["tasks"], problems=0, reward="first token", **changes)
         wide = 2.0 if compute == "bfloat16" else 4.0
@@ -256,21 +256,21 @@ def main() -> None:
         "--only", nargs="+", default=[], help="some of: import, 1M, 25M, memory, job, tune, and the rows of 135M"
     )
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--busy", type=int, default=0, help="so many processes beside, which compute all the time")
+    parser.add_argument("--busy", type=int, default=0, help="number of other processes that compute all the time")
     parser.add_argument("--output", type=Path, default=HERE / "results" / "language", help="path without ending")
-    asked = parser.parse_args()
-    wanted = asked.only or ["import", "1M", "25M", "memory", "job"]
+    options = parser.parse_args()
+    requested = options.only or ["import", "1M", "25M", "memory", "job"]
     start = time.perf_counter()
-    with tempfile.TemporaryDirectory() as folder, busy(asked.busy):
-        bench = Bench(Path(folder), asked.threads)
-        results: dict[str, Any] = {"about": table.about(ROOT, asked.threads), "speed": {}}
-        results["about"]["busy"] = asked.busy
-        for _ in sections(bench, results, wanted, quick=asked.quick):
+    with tempfile.TemporaryDirectory() as folder, busy(options.busy):
+        bench = Bench(Path(folder), options.threads)
+        results: dict[str, Any] = {"about": table.about(ROOT, options.threads), "speed": {}}
+        results["about"]["busy"] = options.busy
+        for _ in sections(bench, results, requested, quick=options.quick):
             results["about"] |= {"seconds": time.perf_counter() - start, "load_after": os.getloadavg()}
-            if not asked.quick:  # after every section, so that an interrupted run leaves what it has
-                asked.output.parent.mkdir(parents=True, exist_ok=True)
-                asked.output.with_suffix(".json").write_text(json.dumps(results, indent=1))
-                asked.output.with_suffix(".md").write_text(table.markdown(results))
+            if not options.quick:  # after every section, so that an interrupted run leaves what it has
+                options.output.parent.mkdir(parents=True, exist_ok=True)
+                options.output.with_suffix(".json").write_text(json.dumps(results, indent=1))
+                options.output.with_suffix(".md").write_text(table.markdown(results))
     print(table.markdown(results))
 
 
@@ -286,30 +286,30 @@ def busy(count: int) -> Iterator[None]:
             other.wait()
 
 
-def sections(bench: Bench, results: dict[str, Any], wanted: list[str], *, quick: bool) -> Iterator[None]:
-    """Measure what is wanted, part by part, into `results`."""
-    if "import" in wanted:
+def sections(bench: Bench, results: dict[str, Any], requested: list[str], *, quick: bool) -> Iterator[None]:
+    """Measure the requested sections, one by one, into `results`."""
+    if "import" in requested:
         results["imports"] = bench.imports(1 if quick else 5)
         yield
     by_name = {size.name: size for size in ([tiny(bench.laptop)] if quick else sizes(bench.laptop))}
     for name, size in by_name.items():
-        if quick or name in wanted:
+        if quick or name in requested:
             results["speed"][name] = bench.speed(size)
             yield
     for name, (size, changes) in pretrained().items():
-        if name in wanted:
+        if name in requested:
             results["speed"][name] = bench.pretrained(size, changes)
             yield
-    if "135M-job" in wanted:
+    if "135M-job" in requested:
         results["pretrained_job"] = bench.pretrained_job(repeats=1)
         yield
-    if "memory" in wanted or quick:
+    if "memory" in requested or quick:
         results["memory"] = bench.memory(1 if quick else 2, limit=4 if quick else 2032)
         yield
-    if "job" in wanted and not quick:
+    if "job" in requested and not quick:
         results["job"] = bench.job(repeats=3)
         yield
-    if "tune" in wanted:
+    if "tune" in requested:
         results["tune"] = bench.tune(next(iter(by_name.values())))
         yield
 

@@ -60,14 +60,14 @@ def label(slug: str) -> str:
 
 def contestants(only: Sequence[str]) -> tuple[list[str], list[str]]:
     """Methods that can be trained here, and those that cannot."""
-    wanted = list(only) or index.slugs("algorithm")
-    able = [slug for slug in wanted if trainable(catalogue.method(slug))]
-    return able, [slug for slug in wanted if slug not in able]
+    slugs = list(only) or index.slugs("algorithm")
+    trained = [slug for slug in slugs if trainable(catalogue.method(slug))]
+    return trained, [slug for slug in slugs if slug not in trained]
 
 
 def reads_texts(slug: str) -> bool:
     """Whether the method's batches hold raw texts."""
-    return any("texts" in getattr(part, "asks", ()) for part in catalogue.method(slug).parts())
+    return any("texts" in getattr(part, "source_capabilities", ()) for part in catalogue.method(slug).parts())
 
 
 def texts(file: Path) -> str:
@@ -87,29 +87,31 @@ def contest(
     source: str | None = None,
 ) -> tuple[Comparison, dict[str, str]]:
     """The comparison of those that finished with the first of them, and why the others did not."""
-    left, failed = {label_of(method): method for method in methods}, dict[str, str]()
-    yardstick = next(iter(left))
+    remaining, failed = {label_of(method): method for method in methods}, dict[str, str]()
+    yardstick = next(iter(remaining))
     while True:
         try:
-            found = compare(list(left.values()), seeds=seeds, folder=folder, recipe=source, changes=changes, watch=_say)
+            found = compare(
+                list(remaining.values()), seeds=seeds, folder=folder, recipe=source, changes=changes, watch=_report
+            )
             return found, failed
         except TrialError as error:
             name = error.trial.name
             if name == yardstick:
                 raise
             failed[name] = str(error).partition(" (all of it")[0]
-            del left[name]
+            del remaining[name]
 
 
-_said: set[str] = set()
+_reported: set[str] = set()
 
 
-def _say(trials: Sequence[ComparedRun]) -> None:
+def _report(trials: Sequence[ComparedRun]) -> None:
     for trial in trials:
         key = f"{trial.name} {trial.seed} {trial.state}"
-        if trial.state == "finished" and key not in _said:
-            _said.add(key)
-            print(f"{len(_said)} of {len(trials)}: {trial.name}, seed {trial.seed}", flush=True)
+        if trial.state == "finished" and key not in _reported:
+            _reported.add(key)
+            print(f"{len(_reported)} of {len(trials)}: {trial.name}, seed {trial.seed}", flush=True)
 
 
 def costs(name: str, seeds: int, folder: Path) -> dict[str, float]:
@@ -193,37 +195,37 @@ def _ends(low: float, high: float, form: str = ".1f", cut: bool = True) -> str:
     return " – ".join(format(end * 100, form) for end in ends)
 
 
-def race(name: str, given: argparse.Namespace) -> None:
+def race(name: str, options: argparse.Namespace) -> None:
     """The methods of one suite, with what they reach at equal tokens and at equal seconds."""
     suite = SUITES[name]
-    wanted = [dict(m) for m in suite.methods if not given.only or m["name"] in given.only]
+    requested = [dict(m) for m in suite.methods if not options.only or m["name"] in options.only]
     about = {**table.about(ROOT, threads=1), "command": f"python -m benchmarks.methods --suite {name}"}
     with tempfile.TemporaryDirectory(prefix="polopt-suite-") as temporary:
-        folder = Path(temporary) if given.folder is None else given.folder
-        methods = [dict(suite.yardstick), *wanted]
-        comparison, failed = contest(methods, given.seeds, folder, suite.changes, suite.recipe)
+        folder = Path(temporary) if options.folder is None else options.folder
+        methods = [dict(suite.yardstick), *requested]
+        comparison, failed = contest(methods, options.seeds, folder, suite.changes, suite.recipe)
         plain = label_of(dict(suite.yardstick))
-        rows = results(comparison, given.seeds, folder)
+        rows = results(comparison, options.seeds, folder)
         for row in rows:
             if row["name"] != plain:
                 runs = [
-                    (_run_of(folder, plain, seed), _run_of(folder, row["name"], seed)) for seed in range(given.seeds)
+                    (_run_of(folder, plain, seed), _run_of(folder, row["name"], seed)) for seed in range(options.seeds)
                 ]
                 row["equal"] = equal_budgets(runs)
         data = {
             "about": {**about, "load_after": os.getloadavg()},
-            "note": given.note,
+            "note": options.note,
             "suite": name,
             "what": suite.about,
             "changes": dict(suite.changes),
             "yardstick": plain,
-            "seeds": given.seeds,
+            "seeds": options.seeds,
             "rows": rows,
             "failed": failed,
         }
-    given.output.mkdir(parents=True, exist_ok=True)
-    (given.output / f"methods-{name}.json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
-    (given.output / f"methods-{name}.md").write_text(suite_markdown(data), encoding="utf-8")
+    options.output.mkdir(parents=True, exist_ok=True)
+    (options.output / f"methods-{name}.json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+    (options.output / f"methods-{name}.md").write_text(suite_markdown(data), encoding="utf-8")
     print(suite_markdown(data))
 
 
@@ -277,46 +279,46 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="where the runs are kept; a temporary folder if not given")
     parser.add_argument("--note", default="", help="a sentence on the circumstances, for the table's head")
     parser.add_argument("--output", type=Path, default=HERE / "results")
-    given = parser.parse_args()
-    if given.suite:
-        race(given.suite, given)
+    options = parser.parse_args()
+    if options.suite:
+        race(options.suite, options)
         return
     recipes.load(changes=BUDGET)
-    able, unable = contestants(given.only)
+    able, unable = contestants(options.only)
     # Where and how is noted, not where the runs lie.
     about = {**table.about(ROOT, threads=1), "command": "python -m benchmarks.methods"}
     with tempfile.TemporaryDirectory() as temporary:
-        folder = given.folder or Path(temporary)
+        folder = options.folder or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
         readers = [slug for slug in able if reads_texts(slug)]
         others = [slug for slug in able if slug not in readers]
-        comparison, failed = contest([YARDSTICK, *(s for s in others if s != "grpo")], given.seeds, folder, BUDGET)
-        rows = results(comparison, given.seeds, folder)
+        comparison, failed = contest([YARDSTICK, *(s for s in others if s != "grpo")], options.seeds, folder, BUDGET)
+        rows = results(comparison, options.seeds, folder)
         if readers:
             # Texts are part of the tasks, so these runs are a comparison of their own, with its own yardstick.
             place = folder / "with-texts"
             place.mkdir(exist_ok=True)
             also, fallen = contest(
                 [YARDSTICK, *readers],
-                given.seeds,
+                options.seeds,
                 place,
                 {**BUDGET, "tasks.texts": texts(folder / "texts.jsonl")},
             )
-            rows += [row for row in results(also, given.seeds, place) if row["name"] in readers]
+            rows += [row for row in results(also, options.seeds, place) if row["name"] in readers]
             failed |= fallen
         data = {
             "about": {**about, "load_after": os.getloadavg()},
-            "note": given.note,
+            "note": options.note,
             "budget": BUDGET,
-            "seeds": given.seeds,
-            "before": before(given.seeds, folder),
+            "seeds": options.seeds,
+            "before": before(options.seeds, folder),
             "rows": rows,
             "failed": failed,
             "unable": unable,
         }
-    given.output.mkdir(parents=True, exist_ok=True)
-    (given.output / "methods.json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
-    (given.output / "methods.md").write_text(markdown(data), encoding="utf-8")
+    options.output.mkdir(parents=True, exist_ok=True)
+    (options.output / "methods.json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+    (options.output / "methods.md").write_text(markdown(data), encoding="utf-8")
     print(markdown(data))
 
 

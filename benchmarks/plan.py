@@ -16,10 +16,10 @@ from typing import Any
 from benchmarks.floors import Shape as FloorShape
 from benchmarks.spec import HERE
 from polopt.plan.efficiency import Efficiency
-from polopt.plan.fit import fitted, foretold
+from polopt.plan.fit import fitted, predicted_seconds
 from polopt.plan.hardware import Device
 from polopt.plan.job import PlannedJob
-from polopt.plan.requirements import Demands
+from polopt.plan.requirements import MethodRequirements
 from polopt.plan.shape import shape_of
 from polopt.training.calibrate import calibrate, grid, points
 
@@ -49,7 +49,7 @@ def elsewhere(found: dict[str, Any], path: Path) -> list[dict[str, Any]]:
             job = PlannedJob(
                 shape=shape,
                 device=device,
-                demands=Demands(group=size["group"]),
+                demands=MethodRequirements(group=size["group"]),
                 rows=size["rows"],
                 group=size["group"],
                 prompt=facts["shape"]["prompt"],
@@ -61,10 +61,10 @@ def elsewhere(found: dict[str, Any], path: Path) -> list[dict[str, Any]]:
                 engine="native",
             )
             measured = {
-                ours: median(step[theirs] for step in steps)
-                for ours, theirs in (("rollout", "rollout"), ("learn", "learn"), ("step", "whole"))
+                name_of_plan: median(step[name_of_run] for step in steps)
+                for name_of_plan, name_of_run in (("rollout", "rollout"), ("learn", "learn"), ("step", "whole"))
             }
-            rows.append({"name": name, "foretold": foretold(job, eff), "measured": measured})
+            rows.append({"name": name, "foretold": predicted_seconds(job, eff), "measured": measured})
     return rows
 
 
@@ -133,19 +133,19 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=420.0, help="no configuration is begun after so many")
     parser.add_argument("--refit", action="store_true")
     parser.add_argument("--quick", action="store_true")
-    asked = parser.parse_args()
-    say = lambda line: print(line, flush=True)  # noqa: E731
-    if asked.refit:
+    options = parser.parse_args()
+    log = lambda line: print(line, flush=True)  # noqa: E731
+    if options.refit:
         before = json.loads(RESULTS.with_suffix(".json").read_text())
         device = Device(**{**before["device"], "held": 0.0})
         found = fitted(points(before["raw"]), device, before["about"]) | {"raw": before["raw"]}
-    elif asked.quick:
-        found = calibrate(asked.threads, 1, said=say, among=list(grid())[:2])
+    elif options.quick:
+        found = calibrate(options.threads, 1, report=log, among=list(grid())[:2])
     else:
-        found = calibrate(asked.threads, seconds=asked.seconds, said=say)
+        found = calibrate(options.threads, seconds=options.seconds, report=log)
     found["elsewhere"] = elsewhere(found, HERE / "results" / "language.json")
     print(markdown(found))
-    if asked.quick:
+    if options.quick:
         return
     RESULTS.with_suffix(".json").write_text(json.dumps(found, indent=1) + "\n")
     RESULTS.with_suffix(".md").write_text(markdown(found))

@@ -67,7 +67,7 @@ def measure(spec: Spec) -> Measured:
         "micro_rows": spec.micro_rows,
         "optimiser": spec.optimiser,
     }
-    # The last stage alone is evaluated. Where nothing is, one more stands behind it and is never begun.
+    # The last stage alone is evaluated. Where nothing is, one more follows it and is never begun.
     stages = {"rl": stage} if spec.problems else {"rl": stage, "never": {**stage, "steps": 1}}
     problems = max(1, spec.problems)
     settings = {

@@ -51,7 +51,7 @@ SIZES: dict[str, Any] = {"buckets": 1024, "longest": 3}
 
 
 class Snapshots:
-    """Watches a run, and asks its policy the same problems every few steps."""
+    """Watches a run, and evaluates its policy on the same problems every few steps."""
 
     def __init__(self) -> None:
         self.training: Training | None = None
@@ -93,17 +93,17 @@ def judged(predictor: InContext, run: list[History], shuffled: bool = False) -> 
     """Mean squared errors against the next snapshot's scores at problems outside of the context, and how often of two
     of them the one with the higher score was predicted higher. Of snapshots that solve something."""
     order = torch.randperm(PROBLEMS, generator=torch.Generator().manual_seed(0))
-    given, asked = order[: PROBLEMS // 2], order[PROBLEMS // 2 :]
+    context, targets = order[: PROBLEMS // 2], order[PROBLEMS // 2 :]
     found: dict[str, list[float]] = {"error": [], "base": [], "order": []}
     for now, later in solving(run):
-        scores = now.scores[given]
+        scores = now.scores[context]
         if shuffled:
-            scores = scores[torch.randperm(len(given), generator=torch.Generator().manual_seed(1))]
-        guess = predictor([now.prompts[i] for i in given], scores, [later.prompts[i] for i in asked])
-        truth = later.scores[asked]
-        found["error"].append(float((guess - truth).square().mean()))
-        found["base"].append(float((now.scores[given].mean() - truth).square().mean()))
-        found["order"].append(concordance(guess, truth))
+            scores = scores[torch.randperm(len(context), generator=torch.Generator().manual_seed(1))]
+        predicted = predictor([now.prompts[i] for i in context], scores, [later.prompts[i] for i in targets])
+        truth = later.scores[targets]
+        found["error"].append(float((predicted - truth).square().mean()))
+        found["base"].append(float((now.scores[context].mean() - truth).square().mean()))
+        found["order"].append(concordance(predicted, truth))
     return {name: sum(values) / len(values) for name, values in found.items()}
 
 
@@ -112,11 +112,11 @@ def solving(run: list[History]) -> list[tuple[History, History]]:
     return [(now, later) for now, later in itertools.pairwise(run) if now.scores.any()]
 
 
-def concordance(guess: Tensor, truth: Tensor) -> float:
+def concordance(predicted: Tensor, truth: Tensor) -> float:
     """Of the pairs with different truths, the share that the guess orders alike; ties count half."""
     above = truth[:, None] > truth
-    apart = guess[:, None] - guess
-    return float(((apart > 0).double() + (apart == 0).double() / 2)[above].mean())
+    difference = predicted[:, None] - predicted
+    return float(((difference > 0).double() + (difference == 0).double() / 2)[above].mean())
 
 
 def measure(folder: Path) -> dict[str, Any]:
@@ -183,9 +183,9 @@ def markdown(data: dict[str, Any]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path)
-    given = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:
-        folder = given.folder or Path(place)
+        folder = options.folder or Path(place)
         folder.mkdir(parents=True, exist_ok=True)
         data = measure(folder)
     RESULTS.mkdir(exist_ok=True)

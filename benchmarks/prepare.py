@@ -40,7 +40,7 @@ def speed_model(size: Size, recipe: LanguageRecipe, folder: Path) -> dict[str, A
 
 
 def calibrate(policy: LanguagePolicy, prompts: list[list[int]], size: Size) -> float:
-    """Let so many token ids end an answer that answers have the wanted mean length; the mean that came out."""
+    """Let so many token ids end an answer that answers have the required mean length; the mean that came out."""
     vocabulary, end = len(policy.tokenizer), policy.tokenizer.eos_token_id
     others = [i for i in torch.randperm(vocabulary, generator=torch.Generator().manual_seed(0)).tolist() if i != end]
     count, mean = vocabulary / size.length, 0.0
@@ -74,7 +74,7 @@ def warm_model(recipe: LanguageRecipe, folder: Path) -> dict[str, Any]:
 
 
 def endless_model(recipe: LanguageRecipe, folder: Path) -> dict[str, Any]:
-    """The recipe's pretrained model with a stop token that no answer says; its shape, for the floors."""
+    """The recipe's pretrained model with a stop token that no answer contains; its shape, for the floors."""
     assert recipe.policy.model is not None
     policy = load_policy(recipe.policy.model, dtype="float32")
     never = len(policy.tokenizer) - 1

@@ -106,16 +106,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--threads", type=int, default=2)
-    asked = parser.parse_args()
-    torch.set_num_threads(asked.threads)
-    data: dict[str, Any] = {"about": table.about(ROOT, asked.threads, "products"), "learner": {}}
-    data["alone"] = [alone(*shape, times=1 if asked.quick else 15) for shape in SHAPES[: 1 if asked.quick else None]]
-    if not asked.quick:
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    data: dict[str, Any] = {"about": table.about(ROOT, options.threads, "products"), "learner": {}}
+    data["alone"] = [
+        alone(*shape, times=1 if options.quick else 15) for shape in SHAPES[: 1 if options.quick else None]
+    ]
+    if not options.quick:
         model = recipes.load("smollm").policy.model
         assert model is not None
         data["learner"] = learner(load_policy(model, dtype="float32"), 7)
     data["about"]["load_after"] = os.getloadavg()
-    if not asked.quick:
+    if not options.quick:
         RESULTS.with_suffix(".json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
         RESULTS.with_suffix(".md").write_text(markdown(data), encoding="utf-8")
     print(markdown(data))

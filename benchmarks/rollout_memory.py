@@ -31,7 +31,7 @@ ROWS, LIMIT = 4, 2032
 
 
 def once(limit: int, threads: int) -> dict[str, float]:
-    """One rollout in this process: seconds, and the most bytes that it held beyond what stood there before."""
+    """One rollout in this process: seconds, and the most bytes that it held beyond what it held before."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
     from polopt.policies.decoder import Decoder
@@ -95,19 +95,27 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--once", type=int, metavar="LIMIT", help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.once:
-        print(json.dumps(once(asked.once, asked.threads)))
+    options = parser.parse_args()
+    if options.once:
+        print(json.dumps(once(options.once, options.threads)))
         return
-    limit, count = (8, 2) if asked.quick else (LIMIT, asked.runs)
-    command = [sys.executable, "-m", "benchmarks.rollout_memory", "--once", str(limit), "--threads", str(asked.threads)]
-    results: dict[str, Any] = {"about": table.about(HERE.parent, asked.threads, "rollout_memory"), "limit": limit}
+    limit, count = (8, 2) if options.quick else (LIMIT, options.runs)
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.rollout_memory",
+        "--once",
+        str(limit),
+        "--threads",
+        str(options.threads),
+    ]
+    results: dict[str, Any] = {"about": table.about(HERE.parent, options.threads, "rollout_memory"), "limit": limit}
     results["runs"] = []
     for _ in range(count):
         done = subprocess.run(command, cwd=HERE.parent, capture_output=True, text=True, check=True)
         results["runs"].append(json.loads(done.stdout.splitlines()[-1]))
         print(results["runs"][-1], flush=True)
-    if not asked.quick:
+    if not options.quick:
         RESULTS.with_suffix(".json").write_text(json.dumps(results, indent=1))
         RESULTS.with_suffix(".md").write_text(markdown(results))
     print(markdown(results))

@@ -81,10 +81,10 @@ def outcome(folder: Path) -> dict[str, Any]:
 
 def holds(row: dict[str, Any]) -> bool:
     """Whether a run is what was written down before."""
-    asked, kept = row["questions"], row["knowledge"]
-    higher = asked["after"]["estimate"] >= asked["before"]["estimate"] + POINTS
-    apart = asked["after"]["low"] > asked["before"]["high"]
-    return higher and apart and row["seconds"] <= 60 * MINUTES and kept["change"]["high"] >= 0
+    questions, knowledge = row["questions"], row["knowledge"]
+    higher = questions["after"]["estimate"] >= questions["before"]["estimate"] + POINTS
+    separate = questions["after"]["low"] > questions["before"]["high"]
+    return higher and separate and row["seconds"] <= 60 * MINUTES and knowledge["change"]["high"] >= 0
 
 
 def markdown(data: dict[str, Any]) -> str:
@@ -110,10 +110,10 @@ def markdown(data: dict[str, Any]) -> str:
         "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---|",
     ]
     for row in data["rows"]:
-        asked, kept = row["questions"], row["knowledge"]
+        questions, knowledge = row["questions"], row["knowledge"]
         cells = [row["way"], str(row["seed"])]
-        cells += [_share(asked["before"]), _share(asked["after"]), _points(asked["change"])]
-        cells += [_share(kept["before"]), _share(kept["after"]), _points(kept["change"])]
+        cells += [_share(questions["before"]), _share(questions["after"]), _points(questions["change"])]
+        cells += [_share(knowledge["before"]), _share(knowledge["after"]), _points(knowledge["change"])]
         cells += [f"{row['seconds'] / 60:.1f}", _gigabytes(row["memory"]), "yes" if holds(row) else "no"]
         lines.append(f"|{'|'.join(cells)}|")
     for way in WAYS:
@@ -143,22 +143,22 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--only", choices=list(WAYS), nargs="*", default=["whole weights", "LoRA"])
     parser.add_argument("--output", type=Path, default=HERE / "results" / "smollm", help="path without ending")
-    given = parser.parse_args()
-    given.runs.mkdir(parents=True, exist_ok=True)
+    options = parser.parse_args()
+    options.runs.mkdir(parents=True, exist_ok=True)
     about = table.about(ROOT, threads=2, module="smollm") | {"command": "python -m benchmarks.smollm"}
     rows = []
     for way in WAYS:
-        for seed in range(given.seeds):
-            folder = given.runs / f"{way.replace(' ', '-')}-{seed}"
+        for seed in range(options.seeds):
+            folder = options.runs / f"{way.replace(' ', '-')}-{seed}"
             note = folder.with_suffix(".json")
             if not note.exists():
-                if way not in given.only:
+                if way not in options.only:
                     continue
                 note.write_text(json.dumps(trained(folder, seed, WAYS[way])))
             rows.append({"way": way, "seed": seed, **json.loads(note.read_text()), **outcome(folder)})
     data = {"about": about | {"load_after": os.getloadavg()}, "ways": WAYS, "rows": rows}
-    given.output.with_suffix(".json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
-    given.output.with_suffix(".md").write_text(markdown(data), encoding="utf-8")
+    options.output.with_suffix(".json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+    options.output.with_suffix(".md").write_text(markdown(data), encoding="utf-8")
     print(markdown(data))
 
 

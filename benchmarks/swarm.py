@@ -91,14 +91,14 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=4)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--output", type=Path, default=HERE / "results")
-    given = parser.parse_args()
+    options = parser.parse_args()
     about = table.about(HERE.parent, threads=1, module="swarm")
     found: dict[str, list[dict[str, float]]] = {name: [] for name in SHARES}
     with tempfile.TemporaryDirectory(prefix="polopt-swarm-") as place:
-        for repeat in range(given.repeats):
+        for repeat in range(options.repeats):
             for name, share in SHARES.items():
                 folder = Path(place) / f"{name}-{repeat}"
-                found[name].append(measured(swarm(folder, given.nodes, repeat, share)))
+                found[name].append(measured(swarm(folder, options.nodes, repeat, share)))
                 print(f"swarm {repeat}, {name}: {found[name][-1]}", flush=True)
     accuracy = {name: [one["accuracy"] for one in rows] for name, rows in found.items()}
     rows = {
@@ -111,14 +111,14 @@ def main() -> None:
     }
     data = {
         "about": {**about, "load_after": os.getloadavg()},
-        "nodes": given.nodes,
-        "repeats": given.repeats,
+        "nodes": options.nodes,
+        "repeats": options.repeats,
         "rows": rows,
         "difference": dataclasses.asdict(paired_difference(accuracy["together"], accuracy["alone"])),
         "swarms": found,
     }
-    (given.output / "swarm.json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
-    (given.output / "swarm.md").write_text(markdown(data), encoding="utf-8")
+    (options.output / "swarm.json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+    (options.output / "swarm.md").write_text(markdown(data), encoding="utf-8")
     print(markdown(data))
 
 

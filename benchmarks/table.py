@@ -165,12 +165,12 @@ def _table(header: str, rows: Iterable[Iterable[str]]) -> str:
 
 
 def _compare(name: str, form: str, pairs: list[tuple[float, float | None]], larger: bool) -> list[str]:
-    mine = form.format(median(a for a, _ in pairs))
-    both = [(a, b) for a, b in pairs if b is not None]
-    if not both:
-        return [name, mine, "–", "–"]
-    middle, low, high = ratio(both, larger_is_better=larger)
-    return [name, mine, form.format(median(b for _, b in both)), f"{middle:.2f} ({low:.2f} – {high:.2f})"]
+    of_polopt = form.format(median(a for a, _ in pairs))
+    compared = [(a, b) for a, b in pairs if b is not None]
+    if not compared:
+        return [name, of_polopt, "–", "–"]
+    middle, low, high = ratio(compared, larger_is_better=larger)
+    return [name, of_polopt, form.format(median(b for _, b in compared)), f"{middle:.2f} ({low:.2f} – {high:.2f})"]
 
 
 # What a row changes of the arithmetic, in words.
@@ -259,9 +259,9 @@ def _job(job: dict[str, Any], title: str = "The main job") -> str:
         counts = {side: len(it["steps"]) for side, it in run.items()}
         lines.append([f"{i}, batches", str(counts["polopt"]), str(counts.get("trl", "–")), ""])
         for name, seconds in (("clock", clock), ("processor", cpu), ("processor, per batch", each)):
-            mine, other = seconds["polopt"], seconds.get("trl")
+            of_polopt, of_trl = seconds["polopt"], seconds.get("trl")
             cells = [_seconds(seconds, best, side) for side in ("polopt", "trl")]
-            lines.append([f"{i}, {name}", *cells, f"{other / mine:.2f}" if mine and other else "–"])
+            lines.append([f"{i}, {name}", *cells, f"{of_trl / of_polopt:.2f}" if of_polopt and of_trl else "–"])
     return (
         f"## {title}: seconds of training to {spec['target']:.0%} held-out accuracy\n\n"
         f"From the recipe's warmed-up policy ({job['facts']['accuracy']:.0%}); {spec['rows']} rows, groups of "

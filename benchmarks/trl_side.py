@@ -140,7 +140,7 @@ def arguments(spec: Spec, folder: str) -> Any:
         "scale_rewards": "group",
         "max_grad_norm": spec.optimiser.get("clip", 1.0),
         "use_cpu": spec.device == "cpu",
-        # The weights themselves are of the type wanted, as polopt's are: no second precision on top, unless asked.
+        # The weights themselves are of the required type, as polopt's are: no second precision on top by default.
         "bf16": spec.compute == "bfloat16",
         "gradient_checkpointing": spec.checkpointing,
         "gradient_checkpointing_kwargs": {"use_reentrant": False},

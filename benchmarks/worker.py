@@ -34,7 +34,7 @@ def peak() -> int:
 
 
 def settle(spec: Spec) -> None:
-    """Wait until the device has done what was asked of it: a clock read before would stop too early."""
+    """Wait until the device has finished: a clock read before would stop too early."""
     if spec.device != "cpu":
         import torch
 

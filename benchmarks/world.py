@@ -28,7 +28,7 @@ def speed(tasks: dict[str, Any], *, seed: int) -> TaskSplit:
 
 
 def digits(length: int, train: int, *, seed: int) -> TaskSplit:
-    """`train` prompts of `length` digits, more or less by a quarter, whose answers pay nothing."""
+    """`train` prompts of `length` digits, more or less by a quarter, whose answers have no reward."""
     random = Random(seed)
 
     def task(i: int) -> Task:

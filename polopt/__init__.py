@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     __version__: str
 
 # The module of each name. Names are imported on first access: torch alone takes a second.
-_HOMES = {
+_MODULE_OF = {
     "Algorithm": "algorithm",
     "ByEntropy": "support",
     "Density": "support",
@@ -150,10 +150,10 @@ if not TYPE_CHECKING:  # a type checker takes the imports above
 
         if name == "__version__":
             return importlib.import_module("importlib.metadata").version("polopt")
-        if name not in _HOMES:
+        if name not in _MODULE_OF:
             raise AttributeError(f"module 'polopt' has no attribute {name!r}")
-        if home := _HOMES[name]:
-            return getattr(importlib.import_module(f"polopt.{home}"), name)
+        if module := _MODULE_OF[name]:
+            return getattr(importlib.import_module(f"polopt.{module}"), name)
         return importlib.import_module(f"polopt.{name}")
 
     def __dir__() -> list[str]:
@@ -164,7 +164,7 @@ class _Package(ModuleType):
     """The package's module type: `polopt.method` stays the function when the module of that name is imported."""
 
     def __setattr__(self, name: str, value: object) -> None:
-        if not (name in _HOMES and _HOMES[name] and isinstance(value, ModuleType)):
+        if not (name in _MODULE_OF and _MODULE_OF[name] and isinstance(value, ModuleType)):
             super().__setattr__(name, value)
 
 

@@ -262,7 +262,7 @@ def _board(progress: Display) -> Iterator[Callable[[Sequence[ComparedRun]], None
 
     board = Board(Console(highlight=False, markup=False))
     with board:
-        yield board.look
+        yield board.update
 
 
 @contextlib.contextmanager

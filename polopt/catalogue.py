@@ -154,7 +154,7 @@ def _of_kind(cls: type[Built], slug: str, settings: Mapping[str, Any]) -> Built:
     if found.kind != cls.method_kind:
         raise WrongKind(_wrong_kind(found.slug, found.kind, cls.method_kind))
     built = found(**settings)
-    assert isinstance(built, cls), "as its kind says"
+    assert isinstance(built, cls), "its kind implies the class"
     return built
 
 

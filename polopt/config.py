@@ -102,9 +102,9 @@ def _sentence(error: pydantic.ValidationError, data: Any, where: str) -> str:
         return f"{place} is missing; add it"
     # A union reports one problem per alternative, all about the same value.
     same = [e for e in problems if _path(e, data) == path]
-    wanted = list(dict.fromkeys(_wanted(e["msg"]) for e in same))
-    wanted[1:] = [text.removeprefix("expected ") for text in wanted[1:]]
-    return f"{place} = {_shown(first['input'])}: {' or '.join(wanted)}"
+    expected = list(dict.fromkeys(_expected(e["msg"]) for e in same))
+    expected[1:] = [text.removeprefix("expected ") for text in expected[1:]]
+    return f"{place} = {_shown(first['input'])}: {' or '.join(expected)}"
 
 
 def _path(problem: Any, data: Any) -> list[str | int]:
@@ -121,7 +121,7 @@ def _path(problem: Any, data: Any) -> list[str | int]:
     return path
 
 
-def _wanted(message: str) -> str:
+def _expected(message: str) -> str:
     for prefix in ("Input should be ", "Value error, ", "Assertion failed, "):
         if message.startswith(prefix):
             rest = message.removeprefix(prefix)

@@ -13,7 +13,7 @@ from polopt.fields import ABSENT, ExperienceError, describe, listed, requirer
 from polopt.support import PLAIN, Support
 
 # The current policy's outputs for each decision.
-SAID = ("logp", "entropy", "logits", "value")
+OUTPUTS = ("logp", "entropy", "logits", "value")
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -46,7 +46,7 @@ class Evaluation:
 
     def __repr__(self) -> str:
         """Lists the fields that are set, by type and shape."""
-        fields = {name: value for name in (*SAID, "final_value") if (value := getattr(self, name)) is not None}
+        fields = {name: value for name in (*OUTPUTS, "final_value") if (value := getattr(self, name)) is not None}
         settings = [] if self.support == PLAIN else [f"support={self.support!r}"]
         return f"Evaluation({', '.join([*listed(fields), *listed(self.extras, 'extras.'), *settings])})"
 
@@ -56,7 +56,7 @@ class Evaluation:
         Raises:
             ExperienceError: shapes that differ from the mask's.
         """
-        for name in SAID:
+        for name in OUTPUTS:
             value = getattr(self, name)
             rank = 3 if name == "logits" else 2
             if value is not None and (value.ndim != rank or value.shape[:2] != mask.shape):
@@ -77,7 +77,7 @@ class Evaluation:
         def blank(value: Tensor) -> Tensor:
             return torch.where(mask.reshape(*mask.shape, *[1] * (value.ndim - 2)), value, 0)
 
-        return self.mapped(lambda name, value: blank(value) if name in SAID or name in self.extras else value)
+        return self.mapped(lambda name, value: blank(value) if name in OUTPUTS or name in self.extras else value)
 
     def detach(self) -> Evaluation:
         """Returns the evaluation without gradient."""
@@ -86,7 +86,7 @@ class Evaluation:
     @classmethod
     def cat(cls, parts: Sequence[Evaluation]) -> Evaluation:
         """Concatenates the evaluations of the micro-batches of one batch, in order."""
-        first, names = parts[0], (*SAID, "final_value")
+        first, names = parts[0], (*OUTPUTS, "final_value")
         fields = {n: torch.cat([getattr(p, n) for p in parts]) for n in names if getattr(first, n) is not None}
         extras = {k: torch.cat([p.extras[k] for p in parts]) for k in first.extras}
         return cls(support=first.support, extras=extras, **fields)
@@ -101,7 +101,7 @@ class Evaluation:
 
     def mapped(self, change: Callable[[str, Tensor], Tensor]) -> Evaluation:
         """Replaces each value by `change(name, value)`."""
-        fields = {n: change(n, v) for n in (*SAID, "final_value") if (v := getattr(self, n)) is not None}
+        fields = {n: change(n, v) for n in (*OUTPUTS, "final_value") if (v := getattr(self, n)) is not None}
         return dataclasses.replace(self, extras={k: change(k, v) for k, v in self.extras.items()}, **fields)  # type: ignore[arg-type]
 
 

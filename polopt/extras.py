@@ -14,7 +14,7 @@ class Extra(NamedTuple):
     """One named entry of `Experience.extras`.
 
     name: its key.
-    shape: its dimensions; those called B and T are the batch's, and "..." at the end stands for any further ones.
+    shape: its dimensions; those called B and T are the batch's, and "..." at the end means any further ones.
     kind: of its numbers, "number" for integers or floats; "list" is a list with one entry a row.
     meaning: what it holds, with its unit.
     writer: the part or the loop that writes it.

@@ -6,9 +6,9 @@ import dataclasses
 import re
 from typing import Literal
 
-Said = Literal["logp", "entropy"]
+LayerOutput = Literal["logp", "entropy"]
 NAME = re.compile(
-    r"(?P<said>logp|entropy)_of_layer_(?P<number>[1-9]\d*)(?:_in_(?P<among>[1-9]\d*))?(?P<normed>_normed)?"
+    r"(?P<output>logp|entropy)_of_layer_(?P<number>[1-9]\d*)(?:_in_(?P<among>[1-9]\d*))?(?P<normed>_normed)?"
 )
 
 
@@ -29,19 +29,19 @@ class Layer:
         """Returns the layer's number in a network of `depth` layers."""
         return self.number if self.among is None else max(1, round(depth * self.number / self.among))
 
-    def name(self, said: Said) -> str:
+    def name(self, output: LayerOutput) -> str:
         """Returns the key in `Evaluation.extras` of the layer's output for each decision, [B, T]."""
         among = "" if self.among is None else f"_in_{self.among}"
-        return f"{said}_of_layer_{self.number}{among}{'_normed' if self.normed else ''}"
+        return f"{output}_of_layer_{self.number}{among}{'_normed' if self.normed else ''}"
 
 
-def layer_of(name: str) -> tuple[Said, Layer] | None:
+def layer_of(name: str) -> tuple[LayerOutput, Layer] | None:
     """Inverse of `Layer.name`; None for any other name."""
     found = NAME.fullmatch(name)
     if found is None:
         return None
     among = None if found["among"] is None else int(found["among"])
-    return found["said"], Layer(int(found["number"]), found["normed"] is not None, among)  # type: ignore[return-value]
+    return found["output"], Layer(int(found["number"]), found["normed"] is not None, among)  # type: ignore[return-value]
 
 
 def check_layer(by: str, number: int, among: int | None) -> None:
@@ -51,5 +51,5 @@ def check_layer(by: str, number: int, among: int | None) -> None:
         ValueError: naming `by`, and the fix.
     """
     if number < 1 or (among is not None and number > among):
-        wanted = "from 1" if among is None else f"from 1 to {among}"
-        raise ValueError(f"{by}: layers are counted {wanted}, found {number}")
+        expected = "from 1" if among is None else f"from 1 to {among}"
+        raise ValueError(f"{by}: layers are counted {expected}, found {number}")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, get
 
 from polopt.names import nearest
 
-if TYPE_CHECKING:  # what a method is can be said without torch
+if TYPE_CHECKING:  # a method can be described without torch
     from polopt.part import Part
 
 P = ParamSpec("P")

@@ -51,8 +51,8 @@ class Schedule(Part):
             if batches < end:
                 shape = self.shape if isinstance(self.shape, str) else self.shape[i]
                 done = (batches - t) / (end - t)
-                share = {"linear": done, "cosine": (1 - math.cos(math.pi * done)) / 2, "step": 0.0}[shape]
-                return v + (goal - v) * share
+                fraction = {"linear": done, "cosine": (1 - math.cos(math.pi * done)) / 2, "step": 0.0}[shape]
+                return v + (goal - v) * fraction
         return self.knots[-1][1]
 
 

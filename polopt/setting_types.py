@@ -23,9 +23,9 @@ Unbounded = Annotated[float, pydantic.Field(allow_inf_nan=True), pydantic.AfterV
 
 
 @functools.cache
-def setting_types(thing: Callable[..., Any], names: tuple[str, ...]) -> dict[str, pydantic.TypeAdapter[Any]]:
+def setting_types(function: Callable[..., Any], names: tuple[str, ...]) -> dict[str, pydantic.TypeAdapter[Any]]:
     """Returns validators of the settings of a class or function, by their annotated types. Numbers are finite."""
-    hints = typing.get_type_hints(thing, include_extras=True)
+    hints = typing.get_type_hints(function, include_extras=True)
     return {
         name: pydantic.TypeAdapter(hints[name], config={"arbitrary_types_allowed": True, "allow_inf_nan": False})
         if not dataclasses.is_dataclass(hints[name])

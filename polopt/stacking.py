@@ -60,7 +60,7 @@ def stacked_fields(batches: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         if len({v.ndim for v in values}) > 1:
             shapes = " and ".join(str(list(v.shape)) for v in values)
             raise ExperienceError(f"Experience.cat: field {name!r} must have one kind of shape, found {shapes}")
-        fields[name] = _stack(_apart(values) if name == "group" else values)
+        fields[name] = _stack(_distinct_groups(values) if name == "group" else values)
     return fields
 
 
@@ -81,7 +81,7 @@ def stacked_extras(batches: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return extras
 
 
-def _apart(groups: list[Tensor]) -> list[Tensor]:
+def _distinct_groups(groups: list[Tensor]) -> list[Tensor]:
     shifted, start = [], 0
     for group in groups:
         if group.numel():

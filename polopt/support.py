@@ -17,7 +17,7 @@ class SupportError(UserError, ValueError):
 class ByEntropy:
     """A temperature T (1 + strength h) that follows the entropy of the choices before it.
 
-    h in [-1, 1] is where the logarithm of that entropy stands between three levels (`ops.entropy_level`).
+    h in [-1, 1] is the position of the logarithm of that entropy between three levels (`ops.entropy_level`).
 
     strength: how far the temperature follows, in [0, 1).
     lowest: the level at which h is -1.

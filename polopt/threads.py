@@ -19,7 +19,7 @@ TASKS = Path("/proc/self/task")
 # which threads sleep while they wait, and below which they no longer do. Alone on two cores the share is 0.01; beside
 # one busy
 # process it is 0.5 or more, whichever way threads wait.
-EVERY, BUSY, IDLE = 0.25, 0.2, 0.05
+INTERVAL_S, BUSY, IDLE = 0.25, 0.2, 0.05
 # Operations on this many numbers are divided among threads.
 SHARED = 2**20
 
@@ -74,19 +74,19 @@ class _Watch(threading.Thread):
 
     def run(self) -> None:
         delayed, begun = self.delay(), time.monotonic()
-        while not self.over.wait(EVERY):
+        while not self.over.wait(INTERVAL_S):
             before, since = delayed, begun
             delayed, begun = self.delay(), time.monotonic()
-            self.look((delayed - before) / (begun - since))
-        self.look(0.0)
+            self.adjust((delayed - before) / (begun - since))
+        self.adjust(0.0)
 
-    def look(self, share: float) -> None:
+    def adjust(self, delayed_fraction: float) -> None:
         """Adds or removes sleepers. share: of the time since the last call for which threads had no processor."""
-        if share > BUSY and not self.sleepers:
+        if delayed_fraction > BUSY and not self.sleepers:
             self.sleepers = [_Sleeper() for _ in range(_count(torch.get_num_threads(), os.cpu_count() or 1))]
             for sleeper in self.sleepers:
                 sleeper.start()
-        elif share < IDLE and self.sleepers:
+        elif delayed_fraction < IDLE and self.sleepers:
             for sleeper in self.sleepers:
                 sleeper.over.set()
             self.sleepers = []

@@ -50,19 +50,19 @@ def experience_from_tokens(
     width = max((len(p) + len(c) for p, c in zip(prompts, kept, strict=True)), default=0)
     tokens = torch.full((len(kept), width), -1)
     mask = torch.zeros(tokens.shape, dtype=torch.bool)
-    said = torch.zeros(tokens.shape)
+    logp = torch.zeros(tokens.shape)
     for i, (prompt, row) in enumerate(zip(prompts, kept, strict=True)):
         start, end = len(prompt), len(prompt) + len(row)
         tokens[i, :end] = torch.tensor([*map(int, prompt), *row])
         mask[i, start:end] = True
         if rollout_logp is not None:
-            said[i, start:end] = torch.as_tensor(rollout_logp[i][: len(row)])
+            logp[i, start:end] = torch.as_tensor(rollout_logp[i][: len(row)])
     fields: dict[str, Any] = {"group": _groups(prompts) if group is None else torch.as_tensor(group)}
     if eos is not None:
         fields["terminated"] = torch.tensor([bool(row) and row[-1] in ends for row in kept], dtype=torch.bool)
         fields["truncated"] = ~fields["terminated"]
     if rollout_logp is not None:
-        fields["rollout_logp"] = said
+        fields["rollout_logp"] = logp
     return _batch(mask, tokens, reward, support, fields).to(device)
 
 
@@ -137,9 +137,9 @@ def _batch(
     mask: Tensor, tokens: Tensor, reward: Sequence[float] | Tensor | None, support: Support, fields: dict[str, Any]
 ) -> Experience:
     if reward is not None:
-        paid = torch.as_tensor(reward, device=mask.device)
-        paid = paid if paid.is_floating_point() else paid.float()
-        fields |= {"reward": paid, "outcome": paid}
+        rewards = torch.as_tensor(reward, device=mask.device)
+        rewards = rewards if rewards.is_floating_point() else rewards.float()
+        fields |= {"reward": rewards, "outcome": rewards}
     turn = torch.where(mask, 0, -1)
     return Experience(mask=mask, support=support, turn=turn, extras={"tokens": tokens}, **fields)
 
@@ -158,7 +158,7 @@ def _until_end(row: list[int], ends: Collection[int]) -> list[int]:
     return next((row[: i + 1] for i, token in enumerate(row) if token in ends), row)
 
 
-def _check_rows(rows: int, **given: Any) -> None:
-    for name, values in given.items():
+def _check_rows(rows: int, **fields: Any) -> None:
+    for name, values in fields.items():
         if values is not None and len(values) != rows:
             raise ExperienceError(f"{name} needs one entry for each of the {rows} rows, found {len(values)}")

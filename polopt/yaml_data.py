@@ -39,7 +39,7 @@ class _Reader(yaml.SafeLoader):
         alias = self.peek_event() if self.check_event(yaml.AliasEvent) else None
         node = super().compose_node(parent, index)
         if alias is not None and id(node) not in self._values:
-            raise _problem(f"*{alias.anchor} stands inside of what it names", alias)
+            raise _problem(f"*{alias.anchor} is inside of what it names", alias)
         self._count(node)
         self._levels -= 1
         return node
@@ -58,7 +58,7 @@ class _Reader(yaml.SafeLoader):
             raise _problem(f"the tag {_short(node.tag)} is not plain data; write the value alone", node)
         self._values[id(node)] = 1 + sum(self._values[id(child)] for child in children)
         if self._values[id(node)] > MOST_VALUES:
-            raise _problem(f"aliases stand for more than {MOST_VALUES:,} values", node)
+            raise _problem(f"aliases expand to more than {MOST_VALUES:,} values", node)
 
     def construct_object(self, node: Any, deep: bool = False) -> Any:
         try:

@@ -8,7 +8,7 @@ from types import ModuleType
 from polopt import methods
 from polopt.catalogue import slugs
 from polopt.checks.battery import CREDIT, OBJECTIVE, REWARD, SEEDS, SELECT
-from polopt.checks.calls import CallResult, judge
+from polopt.checks.calls import CallResult, call_part
 from polopt.checks.cases import PartRow
 from polopt.checks.guard_rules import GUARD, GuardRow
 from polopt.checks.metric_rules import METRIC, MetricRow
@@ -29,7 +29,7 @@ __all__ = [
     "MetricRow",
     "PartRow",
     "SampleBatch",
-    "judge",
+    "call_part",
     "public_parts",
     "random_batch",
 ]

@@ -11,7 +11,7 @@ from polopt.lab import TokenTree, TreeSource
 from polopt.policies.vocabulary import REDUCTIONS
 from polopt.sampling.parts import RolloutRequest
 
-SAID = frozenset({"entropy", "logits", "value", "extras.candidate_logp"} | {f"extras.{name}" for name in REDUCTIONS})
+OUTPUTS = frozenset({"entropy", "logits", "value", "extras.candidate_logp"} | {f"extras.{name}" for name in REDUCTIONS})
 
 
 def batch_of(
@@ -38,7 +38,7 @@ def unknown(algorithm: po.Algorithm, batch: po.Experience) -> set[str]:
     """What the algorithm reads that neither the tree's batch nor a policy on the tree can say; nothing, for most."""
     filled = {k for k, v in vars(batch).items() if v is not None} | {f"extras.{k}" for k in batch.extras}
     filled |= {"advantage", "extras.advantages"}  # credit's
-    return (algorithm.active_fields("reads") - filled) | (algorithm.active_fields("policy_outputs") - SAID)
+    return (algorithm.active_fields("reads") - filled) | (algorithm.active_fields("policy_outputs") - OUTPUTS)
 
 
 def slope(algorithm: po.Algorithm, batch: po.Experience, policy: Any) -> torch.Tensor:

@@ -37,7 +37,7 @@ REJECTED = [
     (battery.credit_equal, wrong.PlainScore()),
     (battery.credit_equal, wrong.PlainScore(eps=1e-6)),
     (battery.state_resumes, wrong.Forgetful()),
-    (battery.copies_are_apart, wrong.Shared()),
+    (battery.copies_are_independent, wrong.Shared()),
     (battery.yaml_returns, wrong.Restless()),
     (battery.repr_builds, wrong.Misprinted()),
     (battery.reward_rows, wrong.BatchShare()),

@@ -41,7 +41,7 @@ def test_a_process_comes_to_have_more_threads_than_there_are_processors(of: int,
 def test_sleepers_come_when_threads_are_kept_from_running_and_go_when_they_are_not() -> None:
     watch, seen = _Watch(lambda: 0.0), []
     for share in (0.0, BUSY, BUSY + 0.01, (BUSY + IDLE) / 2, IDLE, 0.0, 1.0, 0.0):
-        watch.look(share)
+        watch.adjust(share)
         seen.append(bool(watch.sleepers))
     assert seen == [False, False, True, True, True, False, True, False]
 
@@ -51,11 +51,11 @@ def test_none_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in SETTINGS:
         monkeypatch.delenv(name, raising=False)
     clock = iter(range(10**9))
-    monkeypatch.setattr(threads, "EVERY", 0.001)
+    monkeypatch.setattr(threads, "INTERVAL_S", 0.001)
     monkeypatch.setattr(threads, "_delay_reader", lambda: lambda: float(next(clock)))  # always kept from running
     came = threading.Event()
-    look = _Watch.look
-    monkeypatch.setattr(_Watch, "look", lambda self, share: (look(self, share), share and came.set()))
+    adjust = _Watch.adjust
+    monkeypatch.setattr(_Watch, "adjust", lambda self, share: (adjust(self, share), share and came.set()))
     with giving_way():
         assert came.wait(20)
         assert sleepers() > 0
@@ -86,8 +86,8 @@ def test_beside_sleepers_a_thread_that_waits_takes_no_processor() -> None:
         "    for _ in range(200): x.add_(1); time.sleep(0.003)\n"
         "    return time.process_time() - begun\n"
         "watch = _Watch(lambda: 0.0)\n"
-        "alone = seconds(); watch.look(1.0); time.sleep(0.2); beside = seconds()\n"
-        "watch.look(0.0); time.sleep(0.2); print(alone, beside, seconds())\n"
+        "alone = seconds(); watch.adjust(1.0); time.sleep(0.2); beside = seconds()\n"
+        "watch.adjust(0.0); time.sleep(0.2); print(alone, beside, seconds())\n"
     )
     environment = {k: v for k, v in os.environ.items() if k not in SETTINGS and not k.startswith("OMP_")}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)

@@ -22,7 +22,7 @@ from polopt.part_names import name_of
 from polopt.training.recipe import name_of_method
 
 # Distances of policy and sampler in the test batches, as standard deviations of a log-probability.
-APART = (1e-4, 0.02, 0.5)
+LOGP_NOISE = (1e-4, 0.02, 0.5)
 PROMPTS, GROUP, LENGTH = 3, 4, 6
 EXACT = 1e-9
 
@@ -57,7 +57,7 @@ def check_sampler(algorithm: Algorithm, sampler: Sampler) -> None:
         raise BridgeError(f"{algorithm.objective!r} reads the engine's log-probabilities too: give sampler='engine'")
 
 
-def agree(found: Any, expected: Mapping[str, Any], before: str) -> None:
+def agree(settings: Any, expected: Mapping[str, Any], before: str) -> None:
     """Raises BridgeError if a setting of the trainer differs from the method's.
 
     before: the prefix of the settings' names.
@@ -66,12 +66,12 @@ def agree(found: Any, expected: Mapping[str, Any], before: str) -> None:
         BridgeError: the setting, its value and the value that it must have.
     """
     for name, value in expected.items():
-        there = found
+        actual = settings
         for step in name.split("."):
-            there = getattr(there, step, None)
-        if there != value:
+            actual = getattr(actual, step, None)
+        if actual != value:
             raise BridgeError(
-                f"{before}{name} = {there!r}, and with it the loss would be another method's: set it to {value!r}"
+                f"{before}{name} = {actual!r}, and with it the loss would be another method's: set it to {value!r}"
             )
 
 
@@ -116,7 +116,7 @@ def not_by_rows(objective: Objective) -> Iterator[str]:
         parts = (slice(0, 1), slice(1, 2), slice(2, None))
         rows = [_slope(objective, experience[part], logp[part]) for part in parts]
         if not _same(whole, torch.cat(rows)):
-            yield f"{objective!r} depends on rows that it would not see"
+            yield f"{objective!r} depends on rows that are not passed to it"
             return
 
 
@@ -137,9 +137,9 @@ def not_by_groups(algorithm: Algorithm) -> Iterator[str]:
     for experience, _ in _batches():
         whole = algorithm.with_advantages(experience).advantage
         for prompt in range(PROMPTS):
-            mine = experience.group == prompt
-            if not _same(whole[mine], algorithm.with_advantages(experience[mine]).advantage):
-                yield f"reward or credit, {algorithm.reward!r} and {algorithm.credit!r}, compares prompts and sees one"
+            of_prompt = experience.group == prompt
+            if not _same(whole[of_prompt], algorithm.with_advantages(experience[of_prompt]).advantage):
+                yield f"reward or credit, {algorithm.reward!r} and {algorithm.credit!r}, compares prompts, given one"
                 return
 
 
@@ -152,22 +152,22 @@ def _batches() -> Iterator[tuple[Experience, Tensor]]:
         return torch.randn(*size, generator=generator, dtype=torch.float64)
 
     rows = PROMPTS * GROUP
-    for digits, apart in enumerate(APART):
+    for digits, noise in enumerate(LOGP_NOISE):
         lengths = torch.randint(2, LENGTH + 1, (rows, 1), generator=generator)
         mask = torch.arange(LENGTH) < lengths
         logp = -normal(rows, LENGTH).abs() - 1
         advantage = normal(rows, LENGTH)
         advantage[: rows // 2] = advantage[: rows // 2, :1]  # rows with one advantage, as most credits give
-        paid = torch.rand(rows, generator=generator, dtype=torch.float64).round(decimals=digits)  # first 0 and 1 alone
+        reward = torch.rand(rows, generator=generator, dtype=torch.float64).round(decimals=digits)  # first 0 and 1
         yield (
             Experience(
                 mask=mask,
-                rollout_logp=-(logp + apart * normal(rows, LENGTH)).abs(),  # never above 0
-                old_logp=-(logp + apart * normal(rows, LENGTH)).abs(),
-                ref_logp=-(logp + apart * normal(rows, LENGTH)).abs(),
+                rollout_logp=-(logp + noise * normal(rows, LENGTH)).abs(),  # never above 0
+                old_logp=-(logp + noise * normal(rows, LENGTH)).abs(),
+                ref_logp=-(logp + noise * normal(rows, LENGTH)).abs(),
                 advantage=advantage,
-                reward=paid,
-                outcome=paid,
+                reward=reward,
+                outcome=reward,
                 terminated=torch.arange(rows) % 3 > 0,
                 truncated=torch.arange(rows) % 3 == 0,
                 group=torch.arange(rows) // GROUP,

@@ -23,7 +23,7 @@ from polopt.objectives import SequenceSum, Surrogate, TokenMean
 
 
 class _PrimeRL(FunctionTrainer):
-    counts = "counts what prime-rl's sequences do not say"
+    counts = "counts what prime-rl's sequences do not contain"
 
     def _measured(self, algorithm: Algorithm, objective: Surrogate) -> Iterator[str]:
         yield from super()._measured(algorithm, objective)
@@ -64,13 +64,13 @@ def loss(method: Method, *, typical: float | None = None, horizon: int | None = 
         objective = summed(objective)
     elif typical is None:
         raise BridgeError(
-            f"{name} takes {objective.aggregate!r}, and prime-rl divides by tokens without saying how many answers "
-            "there are: give typical, an answer's length, to keep the direction, or take TokenMean with "
+            f"{name} takes {objective.aggregate!r}, and prime-rl divides by tokens without the number of answers: "
+            "give typical, an answer's length, to keep the direction, or take TokenMean with "
             'algorithm.but({"objective.aggregate": polopt.objectives.TokenMean()})'
         )
     if isinstance(objective.aggregate, SequenceSum) and objective.aggregate.length is None and horizon is None:
         raise BridgeError(f"{objective.aggregate!r} divides by a constant length: give horizon, the most of an answer")
-    share = 1.0 if by_tokens or typical is None else typical
+    scale = 1.0 if by_tokens or typical is None else typical
 
     def custom(inputs: Any) -> Loss:
         mask = inputs.loss_mask
@@ -83,7 +83,7 @@ def loss(method: Method, *, typical: float | None = None, horizon: int | None = 
             horizon=horizon,
         )
         found = objective(experience, Evaluation(logp=inputs.trainer_logprobs[None]))
-        return Loss(found.loss * share, {"clip_fraction": found.metrics["clip_fraction"]})
+        return Loss(found.loss * scale, {"clip_fraction": found.metrics["clip_fraction"]})
 
     return custom
 
@@ -105,18 +105,18 @@ def advantage(method: Method, *, horizon: int | None = None) -> Callable[[Sequen
     def credit(traces: Sequence[Any]) -> list[list[float]]:
         if not traces:
             return []
-        said = [[sum(node.mask) for node in trace.nodes if any(node.mask)] for trace in traces]
-        turns = [[turn for turn, length in enumerate(of) for _ in range(length)] for of in said]
+        turn_lengths = [[sum(node.mask) for node in trace.nodes if any(node.mask)] for trace in traces]
+        turns = [[turn for turn, length in enumerate(of) for _ in range(length)] for of in turn_lengths]
         lengths = torch.tensor([len(of) for of in turns])
         mask = torch.arange(int(lengths.max())) < lengths[:, None]
         turn = torch.full(mask.shape, -1)
         turn[mask] = torch.tensor([number for of in turns for number in of])
-        paid = torch.tensor([float(trace.reward) for trace in traces])
+        rewards = torch.tensor([float(trace.reward) for trace in traces])
         cut = torch.tensor([bool(trace.is_truncated) for trace in traces])
         experience = Experience(
             mask=mask,
-            reward=paid,
-            outcome=paid,
+            reward=rewards,
+            outcome=rewards,
             group=torch.zeros(len(traces), dtype=torch.int64),
             truncated=cut,
             terminated=~cut,

@@ -55,7 +55,7 @@ class _SkyRL(FunctionTrainer):
     counts = f"is none of {', '.join(REDUCTIONS.values())}"
 
     def _refusals(self, algorithm: Algorithm) -> Iterator[str]:
-        inner, _ = _kl_apart(algorithm)
+        inner, _ = _split_kl(algorithm)
         yield from super()._refusals(inner)
         if (select := inner.sampling.settings().get("select")) and repr(list(select)) != repr([MixedGroups()]):
             yield f"sampling.select = {select!r} is none of {self.name}, which filters groups of one reward"
@@ -137,12 +137,12 @@ def advantage(method: Method, *, horizon: int | None = None) -> Callable[..., tu
     ) -> tuple[Tensor, Tensor]:
         agree(config, WITHOUT, "trainer.algorithm.")
         rows = [i for i, label in enumerate(index) if not re.fullmatch(r"pad\d+", str(label))]
-        paid = token_level_rewards[rows].sum(1)
+        rewards = token_level_rewards[rows].sum(1)
         experience = Experience(
             mask=response_mask[rows].bool(),
-            reward=paid,
-            outcome=paid,
-            group=torch.tensor(ops.numbered([str(index[i]) for i in rows]), device=paid.device),
+            reward=rewards,
+            outcome=rewards,
+            group=torch.tensor(ops.numbered([str(index[i]) for i in rows]), device=rewards.device),
             horizon=horizon,
         )
         found = torch.zeros_like(token_level_rewards)
@@ -167,7 +167,7 @@ def loss(
     """
     algorithm = _checked(method)
     check_sampler(algorithm, sampler)
-    inner, _ = _kl_apart(algorithm)
+    inner, _ = _split_kl(algorithm)
     assert isinstance(inner.objective, Surrogate)
     expected, objective = _config(algorithm, horizon), summed(inner.objective)
 
@@ -192,18 +192,18 @@ def loss(
     return policy_loss
 
 
-def _kl_apart(algorithm: Algorithm) -> tuple[Algorithm, ReferenceKL | None]:
+def _split_kl(algorithm: Algorithm) -> tuple[Algorithm, ReferenceKL | None]:
     """Returns the algorithm without the KL penalty that SkyRL itself adds exactly, as a mean over rows, and that
     penalty."""
     objective = algorithm.objective
     if isinstance(objective, Surrogate) and isinstance(objective.aggregate, SequenceMean):
         for kl in objective.regularise:
-            if isinstance(kl, ReferenceKL) and len(objective.regularise) == 1 and _is_theirs(kl):
+            if isinstance(kl, ReferenceKL) and len(objective.regularise) == 1 and _is_native_kl(kl):
                 return algorithm.but(**{"objective.regularise": []}), kl
     return algorithm, None
 
 
-def _is_theirs(kl: ReferenceKL) -> bool:
+def _is_native_kl(kl: ReferenceKL) -> bool:
     constant = isinstance(kl.coefficient, float)
     return constant and kl.anchor == "reference" and kl.value == kl.gradient and kl.ratio is None
 
@@ -220,7 +220,7 @@ def _name(method: Method) -> str:
 
 def _config(algorithm: Algorithm, horizon: int | None) -> dict[str, Any]:
     """Returns the settings of SkyRL's `trainer.algorithm` that the method requires."""
-    inner, kl = _kl_apart(algorithm)
+    inner, kl = _split_kl(algorithm)
     assert isinstance(inner.objective, Surrogate)
     aggregate = inner.objective.aggregate
     found: dict[str, Any] = {"loss_reduction": REDUCTIONS[type(aggregate)], **WITHOUT}

@@ -52,23 +52,23 @@ def rewards(method: Method, *, horizon: int | None = None) -> Callable[..., tupl
     algorithm = _checked(method)
 
     def post_process(args: Any, samples: Sequence[Any]) -> tuple[list[float], list[float]]:
-        paid = torch.tensor([float(sample.get_reward_value(args)) for sample in samples])
+        outcomes = torch.tensor([float(sample.get_reward_value(args)) for sample in samples])
         masks = [s.loss_mask if s.loss_mask is not None else [1] * s.response_length for s in samples]
         cut = torch.tensor([sample.status.value == "truncated" for sample in samples])
         experience = Experience(
             mask=_padded([torch.tensor(mask, dtype=torch.bool) for mask in masks]),
-            reward=paid,
-            outcome=paid,
+            reward=outcomes,
+            outcome=outcomes,
             group=torch.tensor(ops.numbered([sample.group_index for sample in samples])),
             truncated=cut,
             terminated=~cut,
             horizon=horizon,
         )
         found, mask = algorithm.with_advantages(experience).advantage, experience.mask
-        one = ops.row_mean(found, mask)
-        if not torch.allclose(found[mask], one[:, None].expand_as(found)[mask]):
+        row_advantage = ops.row_mean(found, mask)
+        if not torch.allclose(found[mask], row_advantage[:, None].expand_as(found)[mask]):
             raise BridgeError(f"{algorithm.credit!r} gives decisions of one answer different advantages")
-        return paid.tolist(), one.tolist()
+        return outcomes.tolist(), row_advantage.tolist()
 
     return post_process
 
@@ -94,11 +94,11 @@ def loss(
 
     def custom_loss(args: Any, batch: Any, logits: Tensor, sum_of_sample_mean: Any) -> tuple[Tensor, dict[str, Tensor]]:
         agree(args, expected, "args.")
-        said = _log_probs(args, batch, logits)
-        old = batch.get("log_probs") or [logp.detach() for logp in said]
+        log_probs = _log_probs(args, batch, logits)
+        old = batch.get("log_probs") or [logp.detach() for logp in log_probs]
         masks = [mask.bool() for mask in batch["loss_masks"]]
         if any(int(mask.sum()) != int(whole) for mask, whole in zip(masks, batch["rollout_mask_sums"], strict=True)):
-            raise BridgeError("some rollouts are in several samples, which a mean over answers would count apart")
+            raise BridgeError("some rollouts are in several samples, which a mean over answers would count separately")
         experience = Experience(
             mask=_padded(masks),
             rollout_logp=_padded(old if sampler == "trainer" else batch["rollout_log_probs"]),
@@ -108,7 +108,7 @@ def loss(
         )
         if expected["use_kl_loss"]:
             experience = experience.replace(ref_logp=_padded(batch["ref_log_probs"]))
-        result = objective(experience, Evaluation(logp=_padded(said)))
+        result = objective(experience, Evaluation(logp=_padded(log_probs)))
         # The sum behind this micro-batch's mean, which slime divides by the count of the whole step.
         count = objective.aggregate.denominator(experience).to(result.loss) / constant
         return result.loss * count, {
@@ -146,16 +146,16 @@ def _arguments(algorithm: Algorithm) -> dict[str, Any]:
 
 
 def _log_probs(args: Any, batch: Any, logits: Tensor) -> list[Tensor]:
-    from slime.backends.megatron_utils import loss as theirs
+    from slime.backends.megatron_utils import loss as slime_loss
 
-    _, found = theirs.get_log_probs_and_entropy(
+    _, found = slime_loss.get_log_probs_and_entropy(
         logits,
         args=args,
         unconcat_tokens=batch["unconcat_tokens"],
         total_lengths=batch["total_lengths"],
         response_lengths=batch["response_lengths"],
         with_entropy=False,
-        **theirs.get_rollout_top_p_logprob_kwargs(args, batch),
+        **slime_loss.get_rollout_top_p_logprob_kwargs(args, batch),
     )
     return found["log_probs"]
 

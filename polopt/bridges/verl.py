@@ -26,7 +26,7 @@ from polopt import index, ops
 from polopt.algorithm import Algorithm
 from polopt.bridges.capabilities import BridgeError
 from polopt.bridges.verl_batch import experience_of, groups_of
-from polopt.bridges.verl_call_context import heard, overhear
+from polopt.bridges.verl_call_context import call_arguments, record_arguments
 from polopt.bridges.verl_config import HOST, PREFIX, config, critic_of, fitted, named, written
 from polopt.bridges.verl_loss import policy_loss
 from polopt.experience import Experience
@@ -55,7 +55,7 @@ class _Runs:
     algorithm: Algorithm
 
     @property
-    def sampler_apart(self) -> bool:
+    def uses_sampler_logp(self) -> bool:
         """True if the algorithm distinguishes the sampler's log-probabilities from the learner's own before its first
         update.
 
@@ -113,8 +113,8 @@ def _runs(name: str, spec: Mapping[str, Any]) -> _Runs:
 @functools.cache
 def _built(name: str, spec: str) -> _Runs:
     """Returns one instance per process, since credit keeps state from batch to batch."""
-    given = json.loads(spec)
-    whole = written(given) if "algorithm" in given else _registered[name] if name in _registered else named(name)
+    settings = json.loads(spec)
+    whole = written(settings) if "algorithm" in settings else _registered[name] if name in _registered else named(name)
     return _Runs(whole, fitted(name, whole))
 
 
@@ -137,7 +137,7 @@ def _estimate(
     settings = _plain(config.get("polopt")) if config is not None else {}
     if config is not None and config.get("use_kl_in_reward", False):
         raise BridgeError(
-            f"{name}: algorithm.use_kl_in_reward puts a penalty into the reward behind the sentence's back; set it to "
+            f"{name}: algorithm.use_kl_in_reward puts a penalty into the reward that is not in the sentence; set it to "
             "false, and rewards.KLPenalty in the sentence"
         )
     runs, mask = _runs(name, settings), response_mask.bool()
@@ -145,7 +145,9 @@ def _estimate(
     if index is not None:
         real = ops.group_sum(real.double(), groups_of(index).to(mask.device)) > 0
     horizon = settings.get("horizon")
-    experience = experience_of(heard.get(), needs, token_level_rewards, mask, index, horizon, runs.sampler_apart)[real]
+    experience = experience_of(
+        call_arguments.get(), needs, token_level_rewards, mask, index, horizon, runs.uses_sampler_logp
+    )[real]
     advantages, returns = torch.zeros_like(token_level_rewards), torch.zeros_like(token_level_rewards)
     if not real.any():
         return advantages, returns
@@ -179,8 +181,8 @@ def _loss(
 ) -> tuple[Tensor, dict[str, Any]]:
     """Computes verl's policy loss."""
     runs = _runs(name, _plain(getattr(config.policy_loss, "polopt", None)))
-    given = (old_log_prob, log_prob, advantages, response_mask, config, rollout_is_weights)
-    return policy_loss(runs.algorithm, runs.sampler_apart, *given)
+    arguments = (old_log_prob, log_prob, advantages, response_mask, config, rollout_is_weights)
+    return policy_loss(runs.algorithm, runs.uses_sampler_logp, *arguments)
 
 
 # verl -----------------------------------------------------------------------------------------------------------
@@ -196,4 +198,4 @@ for _module, _class, _name in (
 ):
     with contextlib.suppress(ImportError):  # without the requirements of verl's trainers these functions are not called
         _found = importlib.import_module(_module)
-        overhear(_found if _class is None else getattr(_found, _class), _name)
+        record_arguments(_found if _class is None else getattr(_found, _class), _name)

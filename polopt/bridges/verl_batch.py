@@ -19,26 +19,28 @@ TENSORS = {"ref_logp": "ref_log_prob", "value": "values", "entropy": "entropy"}
 
 
 def experience_of(
-    heard: Mapping[str, Mapping[str, Any]],
+    calls: Mapping[str, Mapping[str, Any]],
     needs: Collection[str],
     rewards: Tensor,
     mask: Tensor,
     index: Any,
     horizon: int | None,
-    apart: bool,
+    use_sampler_logp: bool,
 ) -> Experience:
     """Returns the batch as experience, with those fields of `needs` that verl has.
 
-    heard: as `verl_call_context.heard`.
+    calls: as `verl_call_context.call_arguments`.
     rewards, mask: [B, T].
     index: [B] names of the prompts.
-    apart: whether `rollout_logp` is the sampler's, beside the learner's `old_logp`.
+    use_sampler_logp: whether `rollout_logp` is the sampler's, in addition to the learner's `old_logp`.
     """
-    held = functools.partial(_held, heard)
-    found: dict[str, Any] = behaviour(held, apart)
-    found |= {field: tensor for field, name in TENSORS.items() if field in needs and (tensor := held(name)) is not None}
+    stored = functools.partial(_stored, calls)
+    fields: dict[str, Any] = behaviour(stored, use_sampler_logp)
+    fields |= {
+        field: tensor for field, name in TENSORS.items() if field in needs and (tensor := stored(name)) is not None
+    }
     if index is not None:
-        found["group"] = groups_of(index).to(mask.device)
+        fields["group"] = groups_of(index).to(mask.device)
     begins = mask & ~torch.cat([torch.zeros_like(mask[:, :1]), mask[:, :-1]], 1)
     return Experience(
         mask=mask,
@@ -48,8 +50,8 @@ def experience_of(
         terminated=torch.ones_like(mask[:, 0]),
         turn=(begins.cumsum(1) - 1).clamp(min=0),
         horizon=horizon,
-        extras=_extras(heard, needs, mask),
-        **found,
+        extras=_extras(calls, needs, mask),
+        **fields,
     )
 
 
@@ -58,14 +60,14 @@ def groups_of(index: Any) -> Tensor:
     return torch.from_numpy(np.unique(np.asarray(index), return_inverse=True)[1])
 
 
-def behaviour(held: Callable[[str], Tensor | None], apart: bool) -> dict[str, Any]:
-    """Returns `rollout_logp` and `old_logp` from verl's tensors, which `held` returns by name.
+def behaviour(tensor_of: Callable[[str], Tensor | None], use_sampler_logp: bool) -> dict[str, Any]:
+    """Returns `rollout_logp` and `old_logp` from verl's tensors, which `tensor_of` returns by name.
 
-    Unless `apart` is set, both are `old_log_probs`, the denominator of the ratio in verl's own losses.
+    Unless `use_sampler_logp` is set, both are `old_log_probs`, the denominator of the ratio in verl's own losses.
     """
-    old = held("old_log_probs")
-    found = {"rollout_logp": held("rollout_log_probs") if apart else old, "old_logp": old}
-    return {field: tensor for field, tensor in found.items() if tensor is not None}
+    old = tensor_of("old_log_probs")
+    fields = {"rollout_logp": tensor_of("rollout_log_probs") if use_sampler_logp else old, "old_logp": old}
+    return {field: tensor for field, tensor in fields.items() if tensor is not None}
 
 
 def padded(values: Tensor) -> Tensor:
@@ -73,24 +75,24 @@ def padded(values: Tensor) -> Tensor:
     return values.to_padded_tensor(0) if values.is_nested else values
 
 
-def _held(heard: Mapping[str, Mapping[str, Any]], name: str) -> Tensor | None:
+def _stored(calls: Mapping[str, Mapping[str, Any]], name: str) -> Tensor | None:
     """Returns verl's tensor [B, T] of that name, if there is one."""
-    data = heard.get("compute_advantage", {}).get("data")
-    found = data.batch[name] if data is not None and name in data.batch else _queued(heard, name)
-    return None if found is None else padded(found)
+    data = calls.get("compute_advantage", {}).get("data")
+    tensor = data.batch[name] if data is not None and name in data.batch else _queued(calls, name)
+    return None if tensor is None else padded(tensor)
 
 
-def _extras(heard: Mapping[str, Mapping[str, Any]], needs: Collection[str], mask: Tensor) -> dict[str, Any]:
+def _extras(calls: Mapping[str, Mapping[str, Any]], needs: Collection[str], mask: Tensor) -> dict[str, Any]:
     extras: dict[str, Any] = {}
-    if "extras.kind" in needs and (kinds := _queued(heard, "data_source")) is not None:
+    if "extras.kind" in needs and (kinds := _queued(calls, "data_source")) is not None:
         extras["kind"] = _column(kinds)
-    if "extras.answer" in needs and (tokens := _queued(heard, "responses")) is not None:
-        decode = heard["_compute_advantage"]["self"].tokenizer.decode
+    if "extras.answer" in needs and (tokens := _queued(calls, "responses")) is not None:
+        decode = calls["_compute_advantage"]["self"].tokenizer.decode
         rows = [row[own[: len(row)]] for row, own in zip(tokens.unbind(), mask.to(tokens.device), strict=True)]
         extras["answer"] = [decode(row.tolist(), skip_special_tokens=True) for row in rows]
     signals = [name.removeprefix(SIGNAL) for name in needs if name.startswith(SIGNAL)]
-    if signals and (told := _queued(heard, "extra_fields")) is not None:
-        rows = [(row or {}).get("reward_extra_info") or {} for row in _column(told)]
+    if signals and (reported := _queued(calls, "extra_fields")) is not None:
+        rows = [(row or {}).get("reward_extra_info") or {} for row in _column(reported)]
         for name in signals:
             if all(name in row for row in rows):
                 values = [float(row[name]) for row in rows]
@@ -102,9 +104,9 @@ def _column(values: Any) -> list[Any]:
     return [getattr(value, "data", value) for value in list(values)]
 
 
-def _queued(heard: Mapping[str, Mapping[str, Any]], name: str) -> Any:
+def _queued(calls: Mapping[str, Mapping[str, Any]], name: str) -> Any:
     """Returns a field of the batch from the queue of verl's trainer, which holds fields that are not loaded."""
-    batch = heard.get("_compute_advantage", {}).get("batch")
+    batch = calls.get("_compute_advantage", {}).get("batch")
     if batch is None:
         return None
     queue = importlib.import_module("verl.trainer.ppo.v1.trainer_base").tq

@@ -10,11 +10,14 @@ from collections.abc import Mapping
 from typing import Any
 
 # The arguments of the wrapped functions of verl that are running, by the functions' names.
-heard: contextvars.ContextVar[Mapping[str, dict[str, Any]]] = contextvars.ContextVar("heard", default={})  # noqa: B039
+call_arguments: contextvars.ContextVar[Mapping[str, dict[str, Any]]] = contextvars.ContextVar(
+    "call_arguments",
+    default={},  # noqa: B039
+)
 
 
-def overhear(where: Any, name: str) -> None:
-    """Wraps `name` of a module or class so that its arguments can be read in `heard` while it runs.
+def record_arguments(where: Any, name: str) -> None:
+    """Wraps `name` of a module or class so that its arguments can be read in `call_arguments` while it runs.
 
     The wrapper also replaces the function in the modules of verl that have imported it.
     """
@@ -23,11 +26,11 @@ def overhear(where: Any, name: str) -> None:
 
     @functools.wraps(original)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        token = heard.set({**heard.get(), name: dict(signature.bind(*args, **kwargs).arguments)})
+        token = call_arguments.set({**call_arguments.get(), name: dict(signature.bind(*args, **kwargs).arguments)})
         try:
             return original(*args, **kwargs)
         finally:
-            heard.reset(token)
+            call_arguments.reset(token)
 
     for known in [where, *(module for key, module in sys.modules.items() if key.startswith("verl."))]:
         if vars(known).get(name) is original:

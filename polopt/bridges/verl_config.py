@@ -40,12 +40,12 @@ class _Verl(TrainerCapabilities):
             return
         if type(objective.aggregate) not in MODES:
             yield (
-                f"{name_of(type(objective.aggregate))} divides by what verl does not count; it tells a micro-batch the "
+                f"{name_of(type(objective.aggregate))} divides by what verl does not count; a micro-batch gets the "
                 "tokens and the rows of the whole"
             )
         moving = {name_of(type(p)) for p in objective.parts() if next(p.buffers(recurse=False), None) is not None}
         if moving:
-            yield f"{', '.join(sorted(moving))} in the objective moves from batch to batch, which workers are not told"
+            yield f"{', '.join(sorted(moving))} in the objective moves from batch to batch, which workers cannot see"
 
 
 # Fields of verl's trainer during a call for advantages, in the call or in its queue: `polopt.bridges.verl_batch`.
@@ -56,7 +56,9 @@ HOST = _Verl(
     )
     | {"turn", "extras.answer", "extras.kind"},
     loss_fields=frozenset({"rollout_logp", "old_logp", "ref_logp", "advantage"}),
-    prefixes=(SIGNAL,),  # a reward function of verl may return a dictionary with further signals beside the score
+    prefixes=(
+        SIGNAL,
+    ),  # a reward function of verl may return a dictionary with further signals in addition to the score
     policy_outputs=frozenset({"entropy"}),
     carries_fields=False,
     selects=False,

@@ -88,10 +88,10 @@ class Check:
 
 def attempt(part: Part, trial: TestCase) -> None:
     """Raises Violation, prefixed with the test case's description, if one of its properties does not hold."""
-    told = {name: call.on(part) for name, call in trial.calls.items()}
+    results = {name: call.on(part) for name, call in trial.calls.items()}
     for law in trial.laws:
         try:
-            law.check(told.__getitem__)
+            law.check(results.__getitem__)
         except Violation as broken:
             raise broken.under(trial.way) from None
 
@@ -100,13 +100,13 @@ def verdict(part: Part, trial: TestCase) -> Violation | None:
     """Returns the property that a test case violates, None if all hold; a call that raises counts as a violation."""
     calling = ""
 
-    def told(name: str) -> CallResult:
+    def result(name: str) -> CallResult:
         nonlocal calling
         calling = name
         return trial.calls[name].on(part)
 
     try:
-        outcomes = {name: told(name) for name in trial.calls}
+        outcomes = {name: result(name) for name in trial.calls}
         for law in trial.laws:
             law.check(outcomes.__getitem__)
     except Violation as broken:
@@ -121,8 +121,8 @@ def verdict(part: Part, trial: TestCase) -> Violation | None:
 
 
 PAD = (
-    "A batch is as wide as its longest row: were padding to count, a row's gradient would depend on whom it is "
-    "batched with."
+    "A batch is as wide as its longest row: were padding to count, a row's gradient would depend on the "
+    "rows it is batched with."
 )
 ORDER = "The order of the rows is an accident of the loader."
 HIDE = (
@@ -134,7 +134,12 @@ NOTHING = "A micro-batch may hold no decision at all, filtered or truncated; 0 /
 
 PART = (
     Rule("state_resumes", "saved state", state.state_resumes, "A run that is resumed must go on as if never stopped."),
-    Rule("copies_are_apart", "copies", state.copies_are_apart, "Two runs in one process must not hear of each other."),
+    Rule(
+        "copies_are_independent",
+        "copies",
+        state.copies_are_independent,
+        "Two runs in one process must not share state.",
+    ),
     Rule("yaml_returns", "YAML", state.yaml_returns, "A recipe is kept as YAML; what comes back is what was run."),
     Rule("repr_builds", "print", state.repr_builds, "What is printed in a report is read as what was run."),
 )
@@ -173,7 +178,7 @@ LOSS = (
     _PADDING,
     _PERMUTATION,
     Check("loss_split", "micro-batches", cases.split_occupied, SPLIT),
-    Check("loss_empty", "no decisions", cases.nothing_here, NOTHING),
+    Check("loss_empty", "no decisions", cases.no_decisions, NOTHING),
     *_NUMBERS,
 )
 # For objectives that read advantages.
@@ -219,7 +224,7 @@ REWARD = (
         cases.alone,
         "A reward is what one row was worth; comparing rows is credit's work, and it is done on the whole batch.",
     ),
-    Check("reward_padding", "padding", functools.partial(cases.padding, silent=False), PAD),
+    Check("reward_padding", "padding", functools.partial(cases.padding, zero_off_mask=False), PAD),
     Check("reward_poison", "off the mask", cases.reward_hidden, HIDE, clean=True),
     Check("reward_precision", "float32", functools.partial(cases.precision, rtol=1e-5), HALF),
     Check("reward_empty", "no decisions", cases.reward_nothing, NOTHING),

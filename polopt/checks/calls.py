@@ -32,7 +32,7 @@ class PartCall:
 
     def on(self, part: Part) -> CallResult:
         """Returns the result of calling a fresh copy of the part, so that no state is shared between calls."""
-        return judge(copy.deepcopy(self.part or part), self.batch, self.experience)
+        return call_part(copy.deepcopy(self.part or part), self.batch, self.experience)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +53,7 @@ class CallResult:
     name: str = ""
 
 
-def judge(part: Part, batch: SampleBatch, experience: Experience | None = None) -> CallResult:
+def call_part(part: Part, batch: SampleBatch, experience: Experience | None = None) -> CallResult:
     """Calls a part on a batch, or on a micro-batch of it that is passed as `experience`."""
     experience = batch.experience if experience is None else experience
     if not isinstance(part, Objective):

@@ -35,7 +35,7 @@ from polopt.part import Part
 
 HIDDEN = {"other numbers": 7.0, "NaN": float("nan"), "1e30": 1e30, "-inf": -float("inf")}
 EQUAL = (0.1, 0.7, 1000.1, -3.3)
-NEAR, FAR = -2.0, -91.0
+NEAR_LOGP, FAR_LOGP = -2.0, -91.0
 STEP = 1e-6
 DECIDED = Fields()
 FEW = 8  # up to this many numbers are perturbed one by one
@@ -77,13 +77,13 @@ def paddings(T: int) -> dict[str, tuple[list[int], int]]:
     return ways
 
 
-def padding(row: PartRow, batch: SampleBatch, silent: bool = True) -> Iterator[TestCase]:
+def padding(row: PartRow, batch: SampleBatch, zero_off_mask: bool = True) -> Iterator[TestCase]:
     narrow = PartCall(batch)
     for way, (places, T) in paddings(batch.mask.shape[1]).items():
         columns = torch.tensor(places)
         wide = with_columns(batch, columns, T)
         laws: list[Property] = [SameResult("wide", "narrow", columns=columns)]
-        if silent:
+        if zero_off_mask:
             laws.append(IsZero("wide", where=~wide.mask))
         yield TestCase(way, {"narrow": narrow, "wide": PartCall(wide)}, laws)
 
@@ -106,15 +106,15 @@ def empty(row: PartRow, batch: SampleBatch) -> Iterator[TestCase]:
     yield TestCase("no decisions", {"nothing": PartCall(without_decisions(batch))}, laws)
 
 
-def nothing_here(row: PartRow, batch: SampleBatch) -> Iterator[TestCase]:
+def no_decisions(row: PartRow, batch: SampleBatch) -> Iterator[TestCase]:
     """Yields test cases without decisions: in one row among others, in a micro-batch, and in the whole batch."""
     B = len(batch.mask)
     silent = batch.replace(mask=batch.mask & (torch.arange(B) > 0)[:, None])
     yield TestCase("a row without decisions", {"silent": PartCall(silent)}, [IsFinite("silent")])
     twice = batch.rows(torch.arange(2 * B) % B)
-    whole = twice.replace(mask=twice.mask & (torch.arange(2 * B) >= B)[:, None])
-    micro = next(whole.experience.split(B))
-    calls = {"whole": PartCall(whole), "nothing": PartCall(whole.rows(torch.arange(B)), micro, piece=(B, 0))}
+    half_empty = twice.replace(mask=twice.mask & (torch.arange(2 * B) >= B)[:, None])
+    micro = next(half_empty.experience.split(B))
+    calls = {"whole": PartCall(half_empty), "nothing": PartCall(half_empty.rows(torch.arange(B)), micro, piece=(B, 0))}
     laws: list[Property] = [IsFinite("nothing"), IsZero("nothing")]
     yield TestCase("no decisions in a micro-batch", calls, laws)
     yield TestCase("no decisions in the whole batch", {"nothing": PartCall(without_decisions(batch))}, laws)
@@ -130,7 +130,7 @@ def hide(batch: SampleBatch, value: float, names: frozenset[str]) -> SampleBatch
     old = batch.experience
     changes: dict[str, Any] = {n: put(getattr(old, n)) for n in names if n in SHAPES}
     changes["extras"] = {k: put(v) for k, v in old.extras.items() if f"extras.{k}" in names}
-    leaves = {k: put(v).requires_grad_() if f"said.{k}" in names else v for k, v in batch.leaves.items()}
+    leaves = {k: put(v).requires_grad_() if f"evaluation.{k}" in names else v for k, v in batch.leaves.items()}
     return dataclasses.replace(batch, experience=old.replace(**changes), leaves=leaves)
 
 
@@ -143,8 +143,8 @@ def hideable(row: PartRow, batch: SampleBatch) -> frozenset[str]:
     e = batch.experience
     fields = {n for n in (*PER_DECISION, "reward") if (v := getattr(e, n)) is not None and v.ndim == 2}
     extras = {f"extras.{k}" for k, v in row.batch(0).experience.extras.items() if k in e.extras and _spoilt(v)}
-    said = {f"said.{k}" for k in batch.leaves} if isinstance(row.part, Objective) else set()
-    return frozenset(fields | extras | said)
+    outputs = {f"evaluation.{k}" for k in batch.leaves} if isinstance(row.part, Objective) else set()
+    return frozenset(fields | extras | outputs)
 
 
 def _spoilt(x: Any) -> bool:
@@ -153,19 +153,21 @@ def _spoilt(x: Any) -> bool:
 
 def poison(row: PartRow, batch: SampleBatch, laws: Callable[[SampleBatch], list[Property]]) -> Iterator[TestCase]:
     clean, names = PartCall(batch), hideable(row, batch)
-    for word, value in HIDDEN.items():
-        way = f"{word} off the mask"
+    for value_name, value in HIDDEN.items():
+        way = f"{value_name} off the mask"
         yield TestCase(way, {"clean": clean, "hidden": PartCall(hide(batch, value, names))}, laws(batch))
-        for name in sorted(names, key=lambda n: not n.startswith("said.")) if batch.mask.numel() <= FEW else ():
+        for name in sorted(names, key=lambda n: not n.startswith("evaluation.")) if batch.mask.numel() <= FEW else ():
             calls = {"clean": clean, "hidden": PartCall(hide(batch, value, frozenset({name})))}
             changed = [law for law in laws(batch) if not isinstance(law, IsZero)]
-            yield TestCase(f"{way}, in {spoken(name)}", calls, changed, part_of=way)
+            yield TestCase(f"{way}, in {described(name)}", calls, changed, part_of=way)
 
 
-def spoken(name: str) -> str:
+def described(name: str) -> str:
     """Returns the name of a field in words, which distinguishes the several log-probabilities."""
     words = {"rollout_logp": "the sampler's logp", "ref_logp": "the reference's logp"}
-    return f"the policy's {name.removeprefix('said.')}" if name.startswith("said.") else words.get(name, name)
+    return (
+        f"the policy's {name.removeprefix('evaluation.')}" if name.startswith("evaluation.") else words.get(name, name)
+    )
 
 
 # Objectives ---------------------------------------------------------------------------------------------------
@@ -233,25 +235,25 @@ def slopes(row: PartRow, batch: SampleBatch) -> Iterator[TestCase]:
     """Yields central differences along lines, on a clean batch so that a line may have any direction."""
     if row.honest is None:
         return
-    here, honest = PartCall(batch), None if row.honest == "self" else row.honest
+    centre, honest = PartCall(batch), None if row.honest == "self" else row.honest
     for way, line in lines(batch).items():
-        ahead, back = ({k: sign * STEP * v for k, v in line.items()} for sign in (1, -1))
-        up, down = (PartCall(batch.nudged(step), part=honest) for step in (ahead, back))
+        forward, backward = ({k: sign * STEP * v for k, v in line.items()} for sign in (1, -1))
+        up, down = (PartCall(batch.nudged(step), part=honest) for step in (forward, backward))
         yield TestCase(
-            way, {"here": here, "up": up, "down": down}, [FiniteDifference("here", "up", "down", line, STEP)]
+            way, {"here": centre, "up": up, "down": down}, [FiniteDifference("here", "up", "down", line, STEP)]
         )
 
 
 def extremes(row: PartRow, batch: SampleBatch) -> Iterator[TestCase]:
     """Yields -2 against -91 in float32, both ways round, for each pair of log-probabilities; A of both signs."""
     batch = batch.to(torch.float32)
-    for here, there in ((NEAR, FAR), (FAR, NEAR)):
-        policy, other = (torch.full(batch.mask.shape, x, dtype=torch.float32) for x in (here, there))
+    for policy_logp, other_logp in ((NEAR_LOGP, FAR_LOGP), (FAR_LOGP, NEAR_LOGP)):
+        policy, other = (torch.full(batch.mask.shape, x, dtype=torch.float32) for x in (policy_logp, other_logp))
         for changed in ("rollout_logp", "old_logp", "ref_logp"):
             names = {"rollout_logp": policy, "old_logp": policy, "ref_logp": policy, changed: other}
             leaves = {**batch.leaves, "logp": policy.clone().requires_grad_()}
             call = PartCall(dataclasses.replace(batch.replace(**names), leaves=leaves))
-            way = f"{spoken(changed)} at {there:g}, the policy's at {here:g}"
+            way = f"{described(changed)} at {other_logp:g}, the policy's at {policy_logp:g}"
             yield TestCase(way, {"far": call}, [IsFinite("far")])
 
 
@@ -260,10 +262,10 @@ def on_policy(batch: SampleBatch) -> SampleBatch:
     log-probabilities.
     """
     e, logp = batch.experience, batch.leaves["logp"].detach()
-    said = {k.removeprefix("extras."): v.detach() for k, v in batch.leaves.items() if k.startswith("extras.")}
-    names = [(name, old) for name in said for old in (name, f"old_{name}") if old in e.extras]
+    outputs = {k.removeprefix("extras."): v.detach() for k, v in batch.leaves.items() if k.startswith("extras.")}
+    names = [(name, old) for name in outputs for old in (name, f"old_{name}") if old in e.extras]
     return batch.replace(
-        rollout_logp=logp, old_logp=logp, ref_logp=logp, extras={old: said[name] for name, old in names}
+        rollout_logp=logp, old_logp=logp, ref_logp=logp, extras={old: outputs[name] for name, old in names}
     )
 
 

@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Callable
 
 from polopt.checks import measure
-from polopt.checks.calls import judge
+from polopt.checks.calls import call_part
 from polopt.checks.cases import PartRow
 from polopt.checks.finding import CheckResult
 from polopt.objectives import Regulariser
@@ -27,8 +27,8 @@ def _whole(found: CheckResult, row: PartRow) -> CheckResult:
 def _sloped(found: CheckResult, row: PartRow) -> CheckResult:
     if not measure.stopped(row):
         return found
-    said = "the gradient is the value's slope once what is detached is held still: a gradient is stopped on purpose"
-    return dataclasses.replace(found, verdict="choice", said=said, short="stopped")
+    sentence = "the gradient is the value's slope once what is detached is held still: a gradient is stopped on purpose"
+    return dataclasses.replace(found, verdict="choice", said=sentence, short="stopped")
 
 
 def _ordered(found: CheckResult, row: PartRow) -> CheckResult:
@@ -43,15 +43,17 @@ def _divided(found: CheckResult, row: PartRow) -> CheckResult:
         return found
     named = measure.normaliser(row.part, row.batch)
     if named is None:
-        said = f"{found.said}; nothing that it could divide by explains it, so it compares rows within a micro-batch"
-        return dataclasses.replace(found, said=said)
+        sentence = (
+            f"{found.said}; nothing that it could divide by explains it, so it compares rows within a micro-batch"
+        )
+        return dataclasses.replace(found, said=sentence)
     size, weights = named
     low, high = weights.values()
-    said = f"it divides by the {size} of its own micro-batch"
+    sentence = f"it divides by the {size} of its own micro-batch"
     if high - low > measure.CLOSE:
-        said += f": averaged over micro-batches of one row, a decision weighs {low:.2g} to {high:.2g} times its due"
-    said = f"{said}; {measure.AVERAGED[size]}"
-    return dataclasses.replace(found, verdict="choice", said=said, measured=weights, short=f"by its {size}")
+        sentence += f": averaged over micro-batches of one row, a decision weighs {low:.2g} to {high:.2g} times its due"
+    sentence = f"{sentence}; {measure.AVERAGED[size]}"
+    return dataclasses.replace(found, verdict="choice", said=sentence, measured=weights, short=f"by its {size}")
 
 
 def _idling(found: CheckResult, row: PartRow) -> CheckResult:
@@ -59,19 +61,19 @@ def _idling(found: CheckResult, row: PartRow) -> CheckResult:
     it.
     """
     on_policy = found.said.startswith("advantage 0, ratio 1")
-    referred = "ref_logp" in row.part.required_fields or any(isinstance(p, Regulariser) for p in row.part.parts())
-    if "finite" in found.said or "nan" in found.said or (on_policy and not referred):
+    has_reference = "ref_logp" in row.part.required_fields or any(isinstance(p, Regulariser) for p in row.part.parts())
+    if "finite" in found.said or "nan" in found.said or (on_policy and not has_reference):
         return found
-    by = "a regulariser" if referred else "off policy, a penalty on the ratio"
+    by = "a regulariser" if has_reference else "off policy, a penalty on the ratio"
     return dataclasses.replace(found, verdict="choice", said=f"something else pulls: {by} ({found.said})")
 
 
 def _thinned(found: CheckResult, row: PartRow) -> CheckResult:
     """Accepts a selection of a fraction, which applied again keeps a smaller fraction."""
     batch = row.batch(0, clean=True)
-    once = judge(copy.deepcopy(row.part), batch).kept
+    once = call_part(copy.deepcopy(row.part), batch).kept
     assert once is not None, "a selection gives an Experience"
-    twice = judge(copy.deepcopy(row.part), dataclasses.replace(batch, experience=once, leaves={})).kept
+    twice = call_part(copy.deepcopy(row.part), dataclasses.replace(batch, experience=once, leaves={})).kept
     assert twice is not None, "a selection gives an Experience"
     if not 0 < len(twice) < len(once) or not set(twice.extras["row"].tolist()) <= set(once.extras["row"].tolist()):
         return found

@@ -13,7 +13,7 @@ from polopt.checks.calls import PartCall
 from polopt.checks.plain_loss import PlainLoss
 from polopt.checks.state import ROOMS, SCOPE, as_code
 from polopt.checks.violation import Failure, quoted
-from polopt.evaluation import SAID, Evaluation
+from polopt.evaluation import OUTPUTS, Evaluation
 from polopt.experience import Experience
 from polopt.fields import SHAPES
 from polopt.objectives import Objective
@@ -34,14 +34,14 @@ def script(part: Part, failure: Failure, made_by: list[str]) -> str:
     if trial is None or broken is None:
         imports = [f"from polopt.checks.state import {failure.rule}", "from polopt.checks import PartRow"]
         return "\n".join(_with_imports([*made_by, *imports], [f"{failure.rule}(PartRow(part))"]))
-    voice: FunctionWriter | PartWriter = FunctionWriter(part) if isinstance(part, PlainLoss) else PartWriter(part)
-    end, said = [f"found = {broken.found.write(voice)}"], "found"
+    writer: FunctionWriter | PartWriter = FunctionWriter(part) if isinstance(part, PlainLoss) else PartWriter(part)
+    end, message = [f"found = {broken.found.write(writer)}"], "found"
     if broken.expected is not None:
-        end.append(f"expected = {broken.expected.write(voice)}")
-        said = 'f"{found} against {expected}"'
+        end.append(f"expected = {broken.expected.write(writer)}")
+        message = 'f"{found} against {expected}"'
     if broken.check:
-        end.append(f"assert {broken.check}, {said}")
-    built = {name: voice.build(name, call) for name, call in trial.calls.items()}
+        end.append(f"assert {broken.check}, {message}")
+    built = {name: writer.build(name, call) for name, call in trial.calls.items()}
     used = [n for n, lines in built.items() if any(re.search(rf"\b{n}\b", line) for line in [*end, *_others(built, n)])]
     lines = [line for name in used for line in built[name]] + end
     return "\n".join(_with_imports(made_by, lines))
@@ -58,16 +58,16 @@ def _with_imports(made_by: list[str], lines: list[str]) -> list[str]:
     rest = [line for line in made_by if line not in imports]
     text = "\n".join([*rest, *lines])
     numbers = [name for name in ("inf", "nan") if re.search(rf"\b{name}\b", text)]
-    rooms = [room for room in ROOMS if re.search(rf"\b{room}\.", "\n".join(rest))]
-    asked = {
+    modules = [module for module in ROOMS if re.search(rf"\b{module}\.", "\n".join(rest))]
+    candidates = {
         "import copy": "copy.deepcopy(" in text,
         f"from math import {', '.join(numbers)}": bool(numbers),
         "import torch": True,
         "import polopt as po": "po." in text,
-        f"from polopt import {', '.join(rooms)}": bool(rooms),
+        f"from polopt import {', '.join(modules)}": bool(modules),
         "from polopt.part_names import locate": "locate(" in text,
     }
-    found = [*(line for line, wanted in asked.items() if wanted), *imports, ""]
+    found = [*(line for line, is_used in candidates.items() if is_used), *imports, ""]
     found.append("torch.set_default_dtype(torch.float64)")
     if "grad(" in text:
         found.append("grad = lambda loss, of: torch.autograd.grad(loss, of, materialize_grads=True)[0]")
@@ -76,14 +76,14 @@ def _with_imports(made_by: list[str], lines: list[str]) -> list[str]:
 
 def made_from(part: Part) -> list[str]:
     """Returns the lines that build a part."""
-    code, strangers = as_code(part)
+    code, external = as_code(part)
     try:
-        faithful = to_plain(eval(code, {**SCOPE, **strangers})) == to_plain(part)
+        rebuilds = to_plain(eval(code, {**SCOPE, **external})) == to_plain(part)
     except Exception:
-        faithful = False
-    if not faithful:  # its repr does not rebuild it
+        rebuilds = False
+    if not rebuilds:  # its repr does not rebuild it
         return ["from polopt.part import build", f"part = build({part.to_dict()!r})"]
-    return [*(f"{name} = locate({quoted(name_of(cls))})" for name, cls in strangers.items()), f"part = {code}"]
+    return [*(f"{name} = locate({quoted(name_of(cls))})" for name, cls in external.items()), f"part = {code}"]
 
 
 def literal(x: Any) -> str:
@@ -128,7 +128,7 @@ class FunctionWriter:
 
     def grad(self, call: str, name: str) -> str:
         meaning = "policy" if name == "logp" else name
-        argument = next(key for key, what in self.part.asked.items() if what == meaning)
+        argument = next(key for key, what in self.part.meanings.items() if what == meaning)
         return f"grad({self.value(call)}, {call}[{quoted(argument)}])"
 
     def metric(self, call: str, name: str) -> str:
@@ -144,15 +144,15 @@ class PartWriter:
     """Writes calls of a part: `found = part(*narrow).loss`, or `found = part(narrow)` where there is no evaluation."""
 
     def __init__(self, part: Part) -> None:
-        self.part, self.judges = part, isinstance(part, Objective)
+        self.part, self.is_objective = part, isinstance(part, Objective)
         # A part with state is copied, so that its calls do not affect each other.
         self.name = "copy.deepcopy(part)" if part.state_dict() else "part"
 
     def build(self, name: str, call: PartCall) -> list[str]:
         batch = call.batch
-        if not self.judges:
+        if not self.is_objective:
             return [f"{name} = {called('po.Experience', _fields(batch.experience))}"]
-        said = called("po.Evaluation", _said(batch.evaluation()), "    ")
+        evaluation = called("po.Evaluation", _outputs(batch.evaluation()), "    ")
         if call.piece is not None:
             rows, index = call.piece
             whole = (
@@ -160,14 +160,14 @@ class PartWriter:
                 if self.part.required_full_batch_outputs
                 else "whole[0]"
             )
-            said = called("po.Evaluation", _said(batch.evaluation()))
+            evaluation = called("po.Evaluation", _outputs(batch.evaluation()))
             binds = "" if self.part.binding == "row" else f", binds={quoted(self.part.binding)}"
-            return [f"{name} = list({whole}.split({rows}{binds}))[{index}], {said}"]
-        given = called("po.Experience", _fields(batch.experience), "    ")
-        return [f"{name} = (\n    {given},\n    {said},\n)"]
+            return [f"{name} = list({whole}.split({rows}{binds}))[{index}], {evaluation}"]
+        experience = called("po.Experience", _fields(batch.experience), "    ")
+        return [f"{name} = (\n    {experience},\n    {evaluation},\n)"]
 
     def value(self, call: str) -> str:
-        if self.judges:
+        if self.is_objective:
             return f"{self.name}(*{call}).loss"
         return self.kept(call) + ('.extras["row"]' if isinstance(self.part, Select) else "")
 
@@ -197,8 +197,8 @@ def _fields(experience: Experience) -> dict[str, str]:
     return found
 
 
-def _said(evaluation: Evaluation) -> dict[str, str]:
-    found = {n: literal(v) for n in SAID if (v := getattr(evaluation, n)) is not None}
+def _outputs(evaluation: Evaluation) -> dict[str, str]:
+    found = {n: literal(v) for n in OUTPUTS if (v := getattr(evaluation, n)) is not None}
     if evaluation.extras:
         found["extras"] = _dictionary(evaluation.extras)
     return found

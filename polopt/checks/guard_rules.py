@@ -79,7 +79,7 @@ GUARD = (
     Rule("guard_brute_force", "brute force", brute_force, "A guard that is right most of the time is a hole."),  # type: ignore[arg-type]
     Rule("guard_narrowing", "narrowing", narrowing, "What an attacker can bring about must not open a door."),  # type: ignore[arg-type]
     Rule("guard_stateless", "no state", stateless, "A verdict must be the same when it is looked into later."),  # type: ignore[arg-type]
-    Rule("guard_refusals", "refusals", refusals, "What nobody thought of is refused; a model must read why."),  # type: ignore[arg-type]
+    Rule("guard_refusals", "refusals", refusals, "An unforeseen call is refused; a model must read why."),  # type: ignore[arg-type]
     Rule("guard_yaml", "YAML", yaml_returns, "A recipe is kept as YAML; what comes back is what was run."),
     Rule("guard_repr", "print", repr_builds, "What is printed in a report is read as what was run."),
 )

@@ -113,14 +113,14 @@ def _measured(algorithm: Algorithm, off_policy: bool) -> list[GradientComparison
         return "it learns from pairs of answers, whose gradient is not that of the expected outcome"
     missing = {lack.name for lack in MEASURED.lacking(algorithm) if lack.kind in ("field", "output")}
     if missing:
-        return f"the lab's problems know nothing of {', '.join(sorted(missing))}"
+        return f"the lab's problems have no {', '.join(sorted(missing))}"
     group = algorithm.sampling.group_size
     few = min(group, LISTED)
     listed = algorithm if few == group else algorithm.but(**{"sampling.group": few})
     tree, policy = with_exact_critic(*digits())
     actor = Actor(policy)
-    every = f"every group of {few}" if few > 1 else "every answer"
-    found = [GradientComparison.of("digits", every, expectation(listed, tree, actor, reference=actor))]
+    unit = f"every group of {few}" if few > 1 else "every answer"
+    found = [GradientComparison.of("digits", unit, expectation(listed, tree, actor, reference=actor))]
     found.append(_sampled("lengths", algorithm, *_lengths(), group))
     if off_policy:
         other = Actor(TabularPolicy(tree, spread=0.7, seed=2))

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
-from polopt.checks.calls import judge
+from polopt.checks.calls import call_part
 from polopt.checks.cases import STEP, PartRow, lines, occupied, on_policy
 from polopt.checks.finding import CheckResult
 from polopt.checks.plain_loss import PlainLoss
@@ -62,10 +62,10 @@ def normaliser(part: Part, make: Maker) -> tuple[str, dict[str, float]] | None:
 
 def _scaled(part: Part, batch: SampleBatch, size: Callable[[Experience], float], rows: int) -> bool:
     """Tests whether size x loss, and size x gradient, of the micro-batches add up to those of the whole batch."""
-    whole, start = judge(part, batch), 0
+    whole, start = call_part(part, batch), 0
     total, grads = torch.zeros_like(whole.value), []
     for micro in batch.experience.split(rows):
-        piece = judge(part, batch.rows(torch.arange(start, start + len(micro))), micro)
+        piece = call_part(part, batch.rows(torch.arange(start, start + len(micro))), micro)
         total = total + size(micro) * piece.value
         grads.append(size(micro) * piece.grads["logp"])
         start += len(micro)
@@ -81,14 +81,14 @@ def stopped(row: PartRow) -> bool:
     """Tests whether the gradient is the value's slope once every detached tensor is held constant."""
     for seed in SEEDS:
         batch = row.batch(seed, clean=True)
-        here, stops = batch.evaluation(), StopGradients()
-        loss = stops.watched(functools.partial(_loss, row.part, batch, here))
+        evaluation, stops = batch.evaluation(), StopGradients()
+        loss = stops.recorded(functools.partial(_loss, row.part, batch, evaluation))
         grads = torch.autograd.grad(loss, list(batch.leaves.values()), materialize_grads=True)
         for line in lines(batch).values():
             along = [(g * line[k]).sum() for k, g in zip(batch.leaves, grads, strict=True) if k in line]
             found = torch.stack(along).sum()
             try:
-                up, down = (_held(row.part, stops, batch, line, sign) for sign in (1, -1))
+                up, down = (_moved_loss(row.part, stops, batch, line, sign) for sign in (1, -1))
             except StopGradientMismatch:
                 return False
             if not torch.allclose(found, (up - down) / (2 * STEP), rtol=1e-5, atol=1e-7):
@@ -96,15 +96,15 @@ def stopped(row: PartRow) -> bool:
     return True
 
 
-def _held(part: Part, stops: StopGradients, batch: SampleBatch, line: dict[str, Tensor], sign: int) -> Tensor:
+def _moved_loss(part: Part, stops: StopGradients, batch: SampleBatch, line: dict[str, Tensor], sign: int) -> Tensor:
     moved = batch.nudged({k: sign * STEP * v for k, v in line.items()})
     leaves = {k: v.detach().requires_grad_() for k, v in moved.leaves.items()}
-    said = dataclasses.replace(moved, leaves=leaves).evaluation()
-    return stops.held(functools.partial(_loss, part, batch, said)).detach()
+    evaluation = dataclasses.replace(moved, leaves=leaves).evaluation()
+    return stops.replayed(functools.partial(_loss, part, batch, evaluation)).detach()
 
 
-def _loss(part: Part, batch: SampleBatch, said: Evaluation) -> Tensor:
-    return part(batch.experience, said).loss
+def _loss(part: Part, batch: SampleBatch, evaluation: Evaluation) -> Tensor:
+    return part(batch.experience, evaluation).loss
 
 
 # Direction -----------------------------------------------------------------------------------------------
@@ -138,11 +138,11 @@ def push(part: Part, batch: SampleBatch) -> Push:
 
 
 def _push(part: Part, batch: SampleBatch, unit: str) -> Push:
-    grad = judge(part, batch).grads["logp"]
-    wanted = torch.where(batch.mask, -batch.experience.advantage, 0)
+    grad = call_part(part, batch).grads["logp"]
+    expected = torch.where(batch.mask, -batch.experience.advantage, 0)
     cosine = lambda x, y: cosine_similarity(x.flatten(), y.flatten(), 0, eps=1e-300).item()  # noqa: E731
-    scale = (grad * wanted).sum() / wanted.square().sum()
-    straight, by_length = cosine(grad, wanted), cosine(grad, wanted / batch.experience.lengths[:, None])
+    scale = (grad * expected).sum() / expected.square().sum()
+    straight, by_length = cosine(grad, expected), cosine(grad, expected / batch.experience.lengths[:, None])
     return Push(straight, scale.item(), max(straight, by_length), unit)
 
 
@@ -151,7 +151,7 @@ def reads_advantage(part: Part, make: Maker) -> bool:
     for seed in SEEDS:
         batch = make(seed, clean=True)
         turned = batch.replace(advantage=1 - 2 * batch.experience.advantage)
-        first, second = (judge(part, b).grads for b in (batch, turned))
+        first, second = (call_part(part, b).grads for b in (batch, turned))
         if any(not torch.equal(first[leaf], second[leaf]) for leaf in first):
             return True
     return False
@@ -163,13 +163,13 @@ def direction(part: Part, make: Maker, title: str, why: str) -> CheckResult:
     """
     found = push(part, on_policy(occupied(make(0, clean=True))))
     measured = {"cosine": found.cosine, "scale": found.scale}
-    told = f"cosine with A grad log p {found.cosine:.4f}, scale {found.scale:.3g}"
+    sentence = f"cosine with A grad log p {found.cosine:.4f}, scale {found.scale:.3g}"
     if found.fitted < 1 - CLOSE:
-        told += ": the factors are neither all one nor those of the rows' lengths"
-        return CheckResult(title, "choice", told, why, measured)
-    told += ", with one advantage for all of a row" if found.unit == "row" else ""
+        sentence += ": the factors are neither all one nor those of the rows' lengths"
+        return CheckResult(title, "choice", sentence, why, measured)
+    sentence += ", with one advantage for all of a row" if found.unit == "row" else ""
     return CheckResult(
-        title, "holds", told + ("" if found.cosine > 1 - CLOSE else "; 1 but for the rows' lengths"), why, measured
+        title, "holds", sentence + ("" if found.cosine > 1 - CLOSE else "; 1 but for the rows' lengths"), why, measured
     )
 
 
@@ -181,7 +181,7 @@ def lengths(part: Part, make: Maker) -> CheckResult:
     mask = torch.arange(T) < torch.tensor(sizes)[:, None]
     batch = batch.rows(torch.arange(len(sizes)))
     batch = batch.replace(mask=mask, advantage=torch.ones(mask.shape, dtype=torch.float64))
-    weights = -judge(part, on_policy(batch)).grads["logp"]
+    weights = -call_part(part, on_policy(batch)).grads["logp"]
     each = [weights[i, :n].mean().item() for i, n in enumerate(sizes)]
     title = "length"
     why = (
@@ -189,17 +189,17 @@ def lengths(part: Part, make: Maker) -> CheckResult:
         "less than short ones (arXiv:2503.20783)."
     )
     if not all(math.isfinite(w) and w > 0 for w in each):
-        told = f"decisions all of advantage 1 weigh {', '.join(f'{w:.3g}' for w in each)} in rows of {sizes}"
-        return CheckResult(title, "choice", told, why)
+        sentence = f"decisions all of advantage 1 weigh {', '.join(f'{w:.3g}' for w in each)} in rows of {sizes}"
+        return CheckResult(title, "choice", sentence, why)
     relative, n = [w / each[0] for w in each], sizes[-1]
     measured = {f"weight in a row of {n}": w for n, w in zip(sizes, relative, strict=True)}
     if max(abs(w - 1) for w in relative) < CLOSE:
         return CheckResult(title, "holds", "a decision weighs the same in short rows and in long ones", why, measured)
     if max(abs(w * n - 1) for w, n in zip(relative, sizes, strict=True)) < CLOSE:
-        told = f"each row weighs the same: in a row of {n} a decision weighs 1/{n}"
-        return CheckResult(title, "choice", told, why, measured, short="1 / length")
-    told = f"in a row of {n} a decision weighs {relative[-1]:.3g} of what it does in a row of 1"
-    return CheckResult(title, "choice", told, why, measured)
+        sentence = f"each row weighs the same: in a row of {n} a decision weighs 1/{n}"
+        return CheckResult(title, "choice", sentence, why, measured, short="1 / length")
+    sentence = f"in a row of {n} a decision weighs {relative[-1]:.3g} of what it does in a row of 1"
+    return CheckResult(title, "choice", sentence, why, measured)
 
 
 def repeats(part: Part, make: Maker) -> bool:
@@ -207,7 +207,7 @@ def repeats(part: Part, make: Maker) -> bool:
     part = part.but(seed=None) if isinstance(part, PlainLoss) else part
     for seed in SEEDS:
         batch = make(seed, clean=True)
-        first, *others = (judge(part, batch) for _ in range(3))
+        first, *others = (call_part(part, batch) for _ in range(3))
         for other in others:
             pairs = ((first.grads["logp"], other.grads["logp"]), (first.value, other.value))
             # Two NaNs count as equal.
@@ -228,5 +228,5 @@ def decided(make: Maker) -> Maker:
 
 def finite(part: Part, make: Maker) -> bool:
     """Tests whether the loss and its gradient are finite on clean batches."""
-    found = [judge(part, make(seed, clean=True)) for seed in SEEDS]
+    found = [call_part(part, make(seed, clean=True)) for seed in SEEDS]
     return all(bool(f.value.isfinite().all() and f.grads["logp"].isfinite().all()) for f in found)

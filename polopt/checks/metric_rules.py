@@ -77,7 +77,7 @@ METRIC = (
     Rule("metric_order", "row order", row_order, "The order of the episodes is an accident of the log."),  # type: ignore[arg-type]
     Rule("metric_duplicates", "duplicates", duplicates, "A mean does not depend on how often all of it is there."),  # type: ignore[arg-type]
     Rule("metric_units", "units", units, "A value in cents is a hundred times the value in dollars."),  # type: ignore[arg-type]
-    Rule("metric_coverage", "coverage", coverage, "An interval that holds the truth less often than it says misleads."),  # type: ignore[arg-type]
+    Rule("metric_coverage", "coverage", coverage, "An interval below its level of coverage misleads."),  # type: ignore[arg-type]
     Rule("metric_yaml", "YAML", yaml_returns, "A recipe is kept as YAML; what comes back is what was run."),
     Rule("metric_repr", "print", repr_builds, "What is printed in a report is read as what was run."),
 )

@@ -93,17 +93,19 @@ def place(part: Part) -> PartKind:
     """Places one part. Raises ValueError for a kind of part without a battery."""
     if isinstance(part, PlainLoss):
         return PartKind("plain loss", part, battery.LOSS, sentence(objective=part.but(seed=None)))
-    for kind, word, stand in IN_OBJECTIVES:
+    for kind, kind_name, put_in in IN_OBJECTIVES:
         if isinstance(part, kind):
-            return PartKind(word, stand(part, Surrogate()), battery.OBJECTIVE, sentence(objective=stand(part, SUMMED)))
-    for kind, word, put in IN_CREDIT:
+            return PartKind(
+                kind_name, put_in(part, Surrogate()), battery.OBJECTIVE, sentence(objective=put_in(part, SUMMED))
+            )
+    for kind, kind_name, put in IN_CREDIT:
         if isinstance(part, kind):
-            return PartKind(word, put(part), battery.CREDIT, sentence(credit=put(part)))
+            return PartKind(kind_name, put(part), battery.CREDIT, sentence(credit=put(part)))
     if isinstance(part, Reward):
         return PartKind("reward", part, battery.REWARD, sentence(reward=part))
     if isinstance(part, Select):
         return PartKind("selection", part, battery.SELECT, sentence(select=[part]))
-    known = [word for _, word, *_ in (*IN_OBJECTIVES, *IN_CREDIT)]
+    known = [kind_name for _, kind_name, *_ in (*IN_OBJECTIVES, *IN_CREDIT)]
     raise ValueError(
         f"{name_of(type(part))} is no kind of part that can be checked: expected an algorithm, a reward, a selection, "
         f"or a {', '.join(known)}"

@@ -57,31 +57,31 @@ class PlainLoss(Objective):
     seed: int | None = 0
 
     def setup(self) -> None:
-        self.asked = arguments_of(self.function)
+        self.meanings = arguments_of(self.function)
 
     @property
     def reads(self) -> frozenset[str]:  # type: ignore[override]
-        asked = set(self.asked.values())
+        meanings = set(self.meanings.values())
         fields = {"reference": "ref_logp", "advantage": "advantage", "reward": "reward", "group": "group"}
         fields["value_target"] = "value_target"
         fields |= {"old": "rollout_logp", "sampler": "rollout_logp", "old_value": "value"}
-        own = {"old_logp"} if {"old", "sampler"} <= asked else set()
-        return frozenset({fields[k] for k in asked if k in fields} | own)
+        own = {"old_logp"} if {"old", "sampler"} <= meanings else set()
+        return frozenset({fields[k] for k in meanings if k in fields} | own)
 
     @property
     def policy_outputs(self) -> frozenset[str]:  # type: ignore[override]
-        return frozenset({"entropy", "value", "logits"} & set(self.asked.values()))
+        return frozenset({"entropy", "value", "logits"} & set(self.meanings.values()))
 
     def arguments(self, experience: Experience, evaluation: Evaluation) -> dict[str, Any]:
         """Returns the arguments of the function's call, by name."""
-        return {name: self._given(meaning, experience, evaluation) for name, meaning in self.asked.items()}
+        return {name: self._argument(meaning, experience, evaluation) for name, meaning in self.meanings.items()}
 
-    def _given(self, meaning: str, experience: Experience, evaluation: Evaluation) -> Any:
+    def _argument(self, meaning: str, experience: Experience, evaluation: Evaluation) -> Any:
         match meaning:
             case "policy":
                 return evaluation.logp
             case "old":
-                return experience.old_logp if "sampler" in self.asked.values() else experience.rollout_logp
+                return experience.old_logp if "sampler" in self.meanings.values() else experience.rollout_logp
             case "sampler":
                 return experience.rollout_logp
             case "reference":
@@ -140,14 +140,14 @@ def as_loss(function: Callable[..., Any], experience: Experience, evaluation: Ev
         if not part(experience, evaluation).loss.requires_grad:
             raise ValueError(f"{name} returns a loss without a gradient to the log-probabilities")
         return part
-    told = " ".join(str(errors[0]).split())
-    raise ValueError(f"{name} raises {type(errors[0]).__name__} on a batch of {B} rows and {T} columns: {told}")
+    reason = " ".join(str(errors[0]).split())
+    raise ValueError(f"{name} raises {type(errors[0]).__name__} on a batch of {B} rows and {T} columns: {reason}")
 
 
 def is_loss(function: Callable[..., Any]) -> bool:
     """Tests whether a function takes log-probabilities, or any argument without default."""
-    wanted = parameters(function)
-    return any(MEANS.get(p.name) == "policy" or _must(p) for p in wanted)
+    taken = parameters(function)
+    return any(MEANS.get(p.name) == "policy" or _must(p) for p in taken)
 
 
 def parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from polopt.checks.calls import CallResult
-from polopt.checks.violation import Code, Reference, Told, Violation, quoted
+from polopt.checks.violation import Code, Reference, Results, Violation, quoted
 from polopt.experience import Experience
 
 Key = Callable[[Experience], list[Any]]
 
 
-def seen(outcome: CallResult, call: str) -> Iterator[tuple[str, Tensor, Reference]]:
+def tensors_of(outcome: CallResult, call: str) -> Iterator[tuple[str, Tensor, Reference]]:
     """Yields the tensors of a result: name, tensor, and the reference that writes it as code."""
     yield outcome.name, outcome.value, Reference(call)
     for leaf, grad in outcome.grads.items():
@@ -67,10 +67,12 @@ class SameResult:
     atol: float = 1e-11
     slack: float = 1.0
 
-    def check(self, told: Told) -> None:
-        there = {name: (y, said) for name, y, said in seen(told(self.expected), self.expected)}
-        for name, x, said in seen(told(self.found), self.found):
-            y, said_there = there[name]
+    def check(self, results: Results) -> None:
+        expected_tensors = {
+            name: (y, reference) for name, y, reference in tensors_of(results(self.expected), self.expected)
+        }
+        for name, x, reference in tensors_of(results(self.found), self.found):
+            y, expected_reference = expected_tensors[name]
             columns = self.columns if x.ndim > 1 else None
             rows = self.rows if x.ndim else None
             x = x if columns is None else x[:, columns]
@@ -83,8 +85,8 @@ class SameResult:
             raise Violation(
                 f"{name} {worst(x, y)}",
                 about(name, x, y),
-                Code(said, "" if columns is None else f"[:, {columns.tolist()}]"),
-                Code(said_there, "" if rows is None else f"[{rows.tolist()}]"),
+                Code(reference, "" if columns is None else f"[:, {columns.tolist()}]"),
+                Code(expected_reference, "" if rows is None else f"[{rows.tolist()}]"),
                 within if x.shape == y.shape else "found.shape == expected.shape",
             )
 
@@ -102,15 +104,18 @@ class PiecesAdd:
     rtol: float = 1e-9
     atol: float = 1e-11
 
-    def check(self, told: Told) -> None:
-        whole, pieces = told(self.whole), [told(p) for p in self.pieces]
+    def check(self, results: Results) -> None:
+        whole, pieces = results(self.whole), [results(p) for p in self.pieces]
         self._sums(whole.name, [p.value for p in pieces], whole.value, "value")
         for leaf, grad in whole.grads.items():
-            joined, said = torch.cat([p.grads[leaf] for p in pieces]), [Reference(p, "grad", leaf) for p in self.pieces]
+            joined, references = (
+                torch.cat([p.grads[leaf] for p in pieces]),
+                [Reference(p, "grad", leaf) for p in self.pieces],
+            )
             order = sorted(range(len(self.rows)), key=self.rows.__getitem__)
             joined = joined[order]
             if not close(joined, grad, self.rtol, self.atol):
-                code = Code.joined(", ", said, "torch.cat([", "])" if order == sorted(order) else f"])[{order}]")
+                code = Code.joined(", ", references, "torch.cat([", "])" if order == sorted(order) else f"])[{order}]")
                 self._broken(f"gradient of {leaf}", joined, grad, code, Reference(self.whole, "grad", leaf))
         for name, value in whole.metrics.items():
             self._sums(f"metric {name}", [p.metrics[name] for p in pieces], value, "metric", name)
@@ -121,12 +126,12 @@ class PiecesAdd:
             code = Code.joined(" + ", [Reference(p, what, name) for p in self.pieces])
             self._broken(title, total, whole, code, Reference(self.whole, what, name))
 
-    def _broken(self, title: str, found: Tensor, expected: Tensor, code: Code, said: Reference) -> None:
+    def _broken(self, title: str, found: Tensor, expected: Tensor, code: Code, reference: Reference) -> None:
         raise Violation(
             f"{title} of the pieces, put together, {worst(found, expected)}",
             about(title, found, expected),
             code,
-            Code(said),
+            Code(reference),
             f"torch.allclose(found, expected, rtol={self.rtol:g}, atol={self.atol:g})",
         )
 
@@ -138,15 +143,15 @@ class IsFinite:
     call: str
     metrics: bool = False
 
-    def check(self, told: Told) -> None:
-        outcome = told(self.call)
-        everything = list(seen(outcome, self.call))
+    def check(self, results: Results) -> None:
+        outcome = results(self.call)
+        everything = list(tensors_of(outcome, self.call))
         for name, value in outcome.metrics.items() if self.metrics else ():
             everything.append((f"metric {name}", torch.as_tensor(value), Reference(self.call, "metric", name)))
-        for name, x, said in everything:
+        for name, x, reference in everything:
             if not x.isfinite().all():
                 bad = x[~x.isfinite()][0] if x.ndim else x
-                raise Violation(f"{name} is {number(bad)}", name, Code(said), check="found.isfinite().all()")
+                raise Violation(f"{name} is {number(bad)}", name, Code(reference), check="found.isfinite().all()")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -157,17 +162,17 @@ class IsZero:
     where: Tensor | None = None
     leaf: str | None = None
 
-    def check(self, told: Told) -> None:
-        for name, x, said in seen(told(self.call), self.call):
+    def check(self, results: Results) -> None:
+        for name, x, reference in tensors_of(results(self.call), self.call):
             if (self.where is not None and x.ndim < 2) or self.leaf not in (None, name.removeprefix("gradient of ")):
                 continue
-            there = x if self.where is None else x[self.where]
-            if there.count_nonzero():
+            values = x if self.where is None else x[self.where]
+            if values.count_nonzero():
                 raise Violation(
                     f"{name}{'' if self.where is None else ' off the mask'} is "
-                    f"{number(there[there != 0][0] if there.ndim else there)}, expected 0",
+                    f"{number(values[values != 0][0] if values.ndim else values)}, expected 0",
                     name,
-                    Code(said, "" if self.where is None else f"[torch.tensor({self.where.tolist()})]"),
+                    Code(reference, "" if self.where is None else f"[torch.tensor({self.where.tolist()})]"),
                     check="found.count_nonzero() == 0",
                 )
 
@@ -180,8 +185,8 @@ class ImprovesOutcome:
     advantage: Tensor
     still: bool = False
 
-    def check(self, told: Told) -> None:
-        found = -(told(self.call).grads["logp"] * self.advantage).sum()
+    def check(self, results: Results) -> None:
+        found = -(results(self.call).grads["logp"] * self.advantage).sum()
         if found > 0 or (self.still and found == 0):
             return
         raise Violation(
@@ -204,9 +209,9 @@ class FiniteDifference:
     rtol: float = 1e-5
     atol: float = 1e-7
 
-    def check(self, told: Told) -> None:
-        expected = (told(self.up).value - told(self.down).value) / (2 * self.step)
-        grads = told(self.here).grads
+    def check(self, results: Results) -> None:
+        expected = (results(self.up).value - results(self.down).value) / (2 * self.step)
+        grads = results(self.here).grads
         found = torch.stack([(grads[k] * v).sum() for k, v in self.way.items()]).sum()
         if torch.allclose(found, expected.to(found), self.rtol, self.atol):
             return
@@ -235,8 +240,8 @@ class HasType:
     call: str
     dtype: torch.dtype
 
-    def check(self, told: Told) -> None:
-        found = told(self.call).value.dtype
+    def check(self, results: Results) -> None:
+        found = results(self.call).value.dtype
         if found != self.dtype:
             words = [str(dtype).removeprefix("torch.") for dtype in (self.dtype, found)]
             sentence = f"{words[0]} in, {words[1]} out"
@@ -250,8 +255,8 @@ class HasShape:
     call: str
     shapes: Sequence[torch.Size]
 
-    def check(self, told: Told) -> None:
-        found, allowed = told(self.call).value.shape, [list(s) for s in self.shapes]
+    def check(self, results: Results) -> None:
+        found, allowed = results(self.call).value.shape, [list(s) for s in self.shapes]
         if found not in self.shapes:
             sentence = f"has shape {list(found)}, expected {' or '.join(map(str, allowed))}"
             code = Code("list(", Reference(self.call), ".shape)")
@@ -264,8 +269,8 @@ class NoGradient:
 
     call: str
 
-    def check(self, told: Told) -> None:
-        if told(self.call).value.requires_grad:
+    def check(self, results: Results) -> None:
+        if results(self.call).value.requires_grad:
             raise Violation(
                 "carries a gradient", "gradient", Code(Reference(self.call), ".requires_grad"), check="not found"
             )
@@ -313,11 +318,11 @@ class KeepsRows:
     expected: str
     key: Key
 
-    def check(self, told: Told) -> None:
-        found, expected = (sorted(self.key(kept_by(told(name)))) for name in (self.found, self.expected))
+    def check(self, results: Results) -> None:
+        found, expected = (sorted(self.key(kept_by(results(name)))) for name in (self.found, self.expected))
         if found != expected:
             key = self.key if isinstance(self.key, Fields) else Fields()
-            codes = [key.code(name, kept_by(told(name))) for name in (self.found, self.expected)]
+            codes = [key.code(name, kept_by(results(name))) for name in (self.found, self.expected)]
             raise Violation(f"keeps {found}, expected {expected}", "kept", codes[0], codes[1], "found == expected")
 
 
@@ -333,24 +338,24 @@ class KeepsOrder:
     keeps: str = "rows"
     fields: tuple[str, ...] = ("rollout_logp", "advantage", "outcome", "group", "turn", "terminated")
 
-    def check(self, told: Told) -> None:
-        index, kept = told(self.call).value, kept_by(told(self.call))
+    def check(self, results: Results) -> None:
+        index, kept = results(self.call).value, kept_by(results(self.call))
         rows, expected = index.tolist(), self.given[index]
-        there, now = Reference(self.call, "batch"), Reference(self.call, "kept")
+        input_batch, kept_batch = Reference(self.call, "batch"), Reference(self.call, "kept")
         step = 0 if self.keeps == "repeats" else 1
         if not (index.diff() >= step).all():
             sentence = f"keeps rows {rows}, in another order or twice"
             raise Violation(sentence, "order", Code(Reference(self.call)), check=f"(found.diff() >= {step}).all()")
         if (kept.mask & ~expected.mask).any():
-            code = Code(now, ".mask & ~", there, f"[{rows}].mask")
+            code = Code(kept_batch, ".mask & ~", input_batch, f"[{rows}].mask")
             raise Violation("makes decisions of what was none", "mask", code, check="not found.any()")
         if self.keeps == "decisions" and len(index) < len(self.given):
-            code = Code("len(", now, ")")
+            code = Code("len(", kept_batch, ")")
             raise Violation(f"drops all but rows {rows}", "rows", code, check=f"found == {len(self.given)}")
         for name in (*self.fields, *(["mask"] if self.keeps != "decisions" else [])):
             x, y = getattr(kept, name), getattr(expected, name)
             if y is not None and not torch.allclose(x.double(), y.double(), rtol=0, atol=0, equal_nan=True):
-                codes = Code(now, f".{name}"), Code(there, f"[{rows}].{name}")
+                codes = Code(kept_batch, f".{name}"), Code(input_batch, f"[{rows}].{name}")
                 raise Violation(f"changes {name}", name, codes[0], codes[1], "torch.equal(found, expected)")
 
 
@@ -362,8 +367,8 @@ class KeepsFewer:
     before: str
     given: Experience
 
-    def check(self, told: Told) -> None:
-        counts = [int(kept_by(told(name)).mask.sum()) for name in (self.found, self.before)]
+    def check(self, results: Results) -> None:
+        counts = [int(kept_by(results(name)).mask.sum()) for name in (self.found, self.before)]
         if not 0 < counts[0] <= counts[1] < int(self.given.mask.sum()):
             raise Violation(
                 f"keeps {counts[1]} of {int(self.given.mask.sum())} decisions, then {counts[0]}",
@@ -383,17 +388,19 @@ class KeepsDecisions:
     expected: str = ""
     columns: Tensor | None = None
 
-    def check(self, told: Told) -> None:
-        mask, now = kept_by(told(self.found)).mask, Reference(self.found, "kept")
+    def check(self, results: Results) -> None:
+        mask, found_reference = kept_by(results(self.found)).mask, Reference(self.found, "kept")
         if not self.expected:
             if mask.any():
-                raise Violation("decisions come out of nothing", "mask", Code(now, ".mask"), check="not found.any()")
+                raise Violation(
+                    "decisions come out of nothing", "mask", Code(found_reference, ".mask"), check="not found.any()"
+                )
             return
         assert self.columns is not None, "decisions are compared column by column"
-        there, then = kept_by(told(self.expected)).mask, Reference(self.expected, "kept")
-        if not torch.equal(mask[:, self.columns], there):
-            codes = Code(now, f".mask[:, {self.columns.tolist()}]"), Code(then, ".mask")
+        expected_mask, expected_reference = kept_by(results(self.expected)).mask, Reference(self.expected, "kept")
+        if not torch.equal(mask[:, self.columns], expected_mask):
+            codes = Code(found_reference, f".mask[:, {self.columns.tolist()}]"), Code(expected_reference, ".mask")
             raise Violation("keeps other decisions", "mask", codes[0], codes[1], "torch.equal(found, expected)")
-        if mask.sum() != there.sum():
-            codes = Code(now, ".mask.sum()"), Code(then, ".mask.sum()")
+        if mask.sum() != expected_mask.sum():
+            codes = Code(found_reference, ".mask.sum()"), Code(expected_reference, ".mask.sum()")
             raise Violation("decides in the padding", "padding", codes[0], codes[1], "found == expected")

@@ -12,7 +12,7 @@ import torch
 from polopt.algorithm import Algorithm
 from polopt.checks import measure
 from polopt.checks.battery import ALONG, IDLE, Check
-from polopt.checks.calls import judge
+from polopt.checks.calls import call_part
 from polopt.checks.cases import PartRow
 from polopt.checks.diagnose import REFINED
 from polopt.checks.example import made_from, script
@@ -98,17 +98,17 @@ def check(
     reports: list[Report] = []
     for place in places(part):
         whole = isinstance(part, Algorithm)
-        told = measured(place.sentence, place.word not in ("credit", "reward")) if lab and not reports else ""
+        bias_variance = measured(place.sentence, place.word not in ("credit", "reward")) if lab and not reports else ""
         titled = f"{called}: {place.whole!r}" if whole else called
         try:
             make = suitable(place.whole, batch)
         except ValueError as error:
             if not whole:
                 raise
-            reports.append(Report(titled, place.word, [], told, str(error)))
+            reports.append(Report(titled, place.word, [], bias_variance, str(error)))
             continue
         lines = made_by if made_by is not None and place.whole is part else made_from(place.whole)
-        reports.append(Report(titled, place.word, findings(place, lines, make), told))
+        reports.append(Report(titled, place.word, findings(place, lines, make), bias_variance))
     return reports
 
 
@@ -128,7 +128,7 @@ def suitable(part: Part, batch: Maker | None) -> Maker:
 
 def refusal(part: Part, make: Maker) -> str:
     """Returns why a part cannot be checked on these batches; empty if it can."""
-    made, e = make(0), make(0).experience
+    first, e = make(0), make(0).experience
     filled = {n for n in SHAPES if getattr(e, n) is not None} | {f"extras.{k}" for k in e.extras}
     missing = sorted(part.required_fields - filled)
     if missing:
@@ -136,12 +136,12 @@ def refusal(part: Part, make: Maker) -> str:
             f"{part!r} needs {missing[0]}, which the batches of the check do not have; give a function that makes one "
             "from a seed, with --batch file.py:function"
         )
-    unsaid = sorted(part.required_outputs - set(made.leaves))
-    if unsaid:
-        return f"{part!r} needs {unsaid[0]} of what the policy says, which the batches of the check do not have"
+    absent = sorted(part.required_outputs - set(first.leaves))
+    if absent:
+        return f"{part!r} needs {absent[0]} of the policy's outputs, which the batches of the check do not have"
     try:
         for seed in (0, 1):
-            judge(copy.deepcopy(part), make(seed, clean=True))
+            call_part(copy.deepcopy(part), make(seed, clean=True))
     except ExperienceError as error:
         return f"{part!r} refuses the batches of the check: {error}"
     except Exception:
@@ -154,17 +154,17 @@ def findings(place: PartKind, made_by: list[str], make: Maker) -> list[CheckResu
     if isinstance(place.whole, PlainLoss) and not measure.finite(place.whole, make):
         # Rows without decisions have a check of their own, and must not mask other failures.
         make = measure.decided(make)
-    row, drawn = _row(place.whole, make), None
+    row, random_numbers = _row(place.whole, make), None
     if isinstance(place.whole, PlainLoss):
-        drawn = None if measure.repeats(place.whole, make) else DRAWN
-        made_by = [*made_by, *(FIRST if place.whole.first else []), *(SEEDED if drawn else [])]
+        random_numbers = None if measure.repeats(place.whole, make) else RANDOM_NUMBERS
+        made_by = [*made_by, *(FIRST if place.whole.first else []), *(SEEDED if random_numbers else [])]
     found = [_finding(check, row, made_by) for check in place.battery]
     if isinstance(place.whole, Objective) and "advantage" in place.whole.required_fields:
         found += _moving(row, made_by)
-    return [*found, *([drawn] if drawn else [])]
+    return [*found, *([random_numbers] if random_numbers else [])]
 
 
-DRAWN = CheckResult(
+RANDOM_NUMBERS = CheckResult(
     "random numbers",
     "choice",
     "two calls on one batch differ; all else was checked with one seed for every call",
@@ -189,7 +189,7 @@ def _keeps(part: Part, make: Maker) -> Literal["rows", "decisions", "repeats"]:
         return "rows"
     batch = make(0, clean=True)
     try:
-        kept = judge(copy.deepcopy(part), batch).kept
+        kept = call_part(copy.deepcopy(part), batch).kept
     except Exception:
         return "rows"  # the checks report what it raises
     assert kept is not None, "a selection gives an Experience"

@@ -187,18 +187,18 @@ def taught_batch(seed: int = 0, B: int = 9, T: int = 8, clean: bool = False) -> 
     batch, g = random_batch(seed, B, T, clean), torch.Generator().manual_seed(100 + seed)
     normal = lambda *shape: torch.randn(*shape, generator=g, dtype=torch.float64)  # noqa: E731
     mask = batch.mask
-    said = {"mean_logp": -3 + normal(B, T), "logp_of_layer_1": -2 + 0.3 * normal(B, T)}
-    extras: dict[str, Tensor] = {f"old_{k}": v + 0.2 * normal(B, T) for k, v in said.items()}
-    said |= {"entropy_of_layer_1": normal(B, T).abs(), "candidate_logp": law(g, B, T)}
+    outputs = {"mean_logp": -3 + normal(B, T), "logp_of_layer_1": -2 + 0.3 * normal(B, T)}
+    extras: dict[str, Tensor] = {f"old_{k}": v + 0.2 * normal(B, T) for k, v in outputs.items()}
+    outputs |= {"entropy_of_layer_1": normal(B, T).abs(), "candidate_logp": law(g, B, T)}
     extras |= {"teacher_logp": -2 + normal(B, T), "teacher_entropy": normal(B, T).abs()}
     extras["teacher_candidate_logp"] = law(g, B, T)
     if not clean:
-        said, extras = ({k: poisoned(v, mask) for k, v in x.items()} for x in (said, extras))
+        outputs, extras = ({k: poisoned(v, mask) for k, v in x.items()} for x in (outputs, extras))
     extras |= {
         "candidates": torch.randint(0, 6, (B, T, 4), generator=g),
         "has_teacher_signal": torch.rand(B, generator=g) < 0.6,
     }
-    leaves = {f"extras.{k}": v.requires_grad_() for k, v in said.items()}
+    leaves = {f"extras.{k}": v.requires_grad_() for k, v in outputs.items()}
     return SampleBatch(batch.experience.replace(extras=extras), batch.leaves | leaves)
 
 

@@ -27,19 +27,19 @@ def random_rules(seed: int, cards: str = "abc", most_moves: int = 4) -> Rules:
     actions, the end of the game and the payoffs are random functions of the seed.
     """
 
-    def drawn(*place: object) -> random.Random:
+    def generator_of(*place: object) -> random.Random:
         return random.Random(repr((seed, *place)))
 
     def rules(history: History) -> Chance | Decision | End:
         dealt, moves = history[:2], history[2:]
         if len(dealt) < 2:
-            odds = [drawn("deal", len(dealt), c).uniform(0.2, 1) for c in cards]
+            odds = [generator_of("deal", len(dealt), c).uniform(0.2, 1) for c in cards]
             return Chance({card: p / sum(odds) for card, p in zip(cards, odds, strict=True)})
-        if len(moves) == most_moves or (moves and drawn("end", moves).random() < 0.2):
-            paid = drawn("pay", history).uniform(-2, 2)
-            return End((paid, -paid))
+        if len(moves) == most_moves or (moves and generator_of("end", moves).random() < 0.2):
+            payoff = generator_of("pay", history).uniform(-2, 2)
+            return End((payoff, -payoff))
         player = len(moves) % 2
-        actions = ["left", "right", "straight"][: drawn("actions", moves).choice((2, 2, 3))]
+        actions = ["left", "right", "straight"][: generator_of("actions", moves).choice((2, 2, 3))]
         return Decision(player, " ".join((dealt[player], *moves)), actions)
 
     return functools.cache(rules)
@@ -48,15 +48,15 @@ def random_rules(seed: int, cards: str = "abc", most_moves: int = 4) -> Rules:
 def reordered(rules: Rules) -> Rules:
     """Returns the rules with actions and chance outcomes in the opposite order."""
 
-    def other(history: History) -> Chance | Decision | End:
-        there = rules(history)
-        if isinstance(there, Chance):
-            return Chance(dict(reversed(list(there.outcomes.items()))))
-        if isinstance(there, Decision):
-            return Decision(there.player, there.information, list(reversed(there.actions)))
-        return there
+    def rules_of_copy(history: History) -> Chance | Decision | End:
+        node = rules(history)
+        if isinstance(node, Chance):
+            return Chance(dict(reversed(list(node.outcomes.items()))))
+        if isinstance(node, Decision):
+            return Decision(node.player, node.information, list(reversed(node.actions)))
+        return node
 
-    return other
+    return rules_of_copy
 
 
 def solver_findings(solver: Solver) -> list[CheckResult]:
@@ -84,8 +84,8 @@ def _iterated(solver: Solver, game: ExtensiveGame, steps: int) -> dict[str, Tens
     return state
 
 
-def _result(title: str, broken: str, held: str, why: str) -> CheckResult:
-    return CheckResult(title, "breaks" if broken else "holds", broken or held, why)
+def _result(title: str, broken: str, confirmed: str, why: str) -> CheckResult:
+    return CheckResult(title, "breaks" if broken else "holds", broken or confirmed, why)
 
 
 def _resumes(solver: Solver) -> CheckResult:

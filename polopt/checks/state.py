@@ -22,7 +22,7 @@ from polopt import (
     sampling,
     schedules,
 )
-from polopt.checks.calls import judge
+from polopt.checks.calls import call_part
 from polopt.checks.cases import PartRow
 from polopt.checks.violation import Failure
 from polopt.part import Part, from_yaml, to_plain
@@ -76,7 +76,7 @@ class Rule:
 
 
 def output(part: Part, row: PartRow, seed: int) -> Tensor:
-    found = judge(part, row.batch(seed))
+    found = call_part(part, row.batch(seed))
     return found.value if found.kept is None else torch.cat([found.value, found.kept.mask.flatten()])
 
 
@@ -96,7 +96,7 @@ def state_resumes(row: PartRow) -> None:
         exactly(output(resumed, row, seed), output(through, row, seed))
 
 
-def copies_are_apart(row: PartRow) -> None:
+def copies_are_independent(row: PartRow) -> None:
     """Tests that using a copy changes neither the state of the original nor that of a newly built part."""
     original = copy.deepcopy(row.part)
     before = copy.deepcopy(original.state_dict())
@@ -117,8 +117,8 @@ def yaml_returns(row: PartRow) -> None:
 
 
 def repr_builds(row: PartRow) -> None:
-    code, strangers = as_code(row.part)
-    again = eval(code, {**SCOPE, **strangers})
+    code, external = as_code(row.part)
+    again = eval(code, {**SCOPE, **external})
     assert to_plain(again) == to_plain(row.part), f"it prints as {row.part!r} and is {row.part.to_dict()}"
     assert repr(again) == repr(row.part), f"it prints as {row.part!r}, and what that builds as {again!r}"
 
@@ -128,10 +128,10 @@ def as_code(part: Part) -> tuple[str, dict[str, type[Part]]]:
 
     The repr of such a class contains the file or module where it is found, which is not valid Python.
     """
-    code, strangers = repr(part), {}
+    code, external = repr(part), {}
     for inner in part.parts():
         name = name_of(type(inner))
         if ":" in name:
-            strangers[type(inner).__name__] = type(inner)
+            external[type(inner).__name__] = type(inner)
             code = code.replace(f"{name}(", f"{type(inner).__name__}(")
-    return code, strangers
+    return code, external

@@ -38,17 +38,17 @@ class StopGradients(TorchFunctionMode):
             return found
         if self._replay >= len(self.stopped) or self.stopped[self._replay].shape != found.shape:
             raise StopGradientMismatch
-        held = self.stopped[self._replay].clone()
+        value = self.stopped[self._replay].clone()
         self._replay += 1
-        return held
+        return value
 
-    def watched(self, run: Callable[[], T]) -> T:
+    def recorded(self, run: Callable[[], T]) -> T:
         """Runs a computation and records its stopped tensors."""
         self.stopped, self._replay = [], None
         with self:
             return run()
 
-    def held(self, run: Callable[[], T]) -> T:
+    def replayed(self, run: Callable[[], T]) -> T:
         """Runs a computation with the stopped tensors of the recorded run.
 
         Raises:

@@ -34,7 +34,7 @@ TRL: dict[str, dict[str, Any]] = {
 EQUAL_ROWS = "its trainer gives micro-batches equally many rows and divides by their number, which makes it exact"
 # How the losses of a library are called, and which claims come from reading its code without running it.
 LIBRARIES = {
-    "trl": "TRL: `GRPOTrainer._compute_loss` on a stand-in that answers with the given log-probabilities, with the "
+    "trl": "TRL: `GRPOTrainer._compute_loss` on a stand-in that returns the given log-probabilities, with the "
     "defaults of `GRPOConfig`, one process, one micro-batch a step. `delta`, off by default, bounds the ratio where "
     "the advantage is negative. The trainer was not run. As far as its code was read, what stands off the mask there "
     "are a model's log-probabilities of padding tokens, so numbers, not NaN.",
@@ -85,9 +85,9 @@ def peer(name: str) -> Peer:
         raise ValueError(f"{name!r}: no library {library!r}{nearest(library, INSTALL)}")
     try:
         importlib.import_module(library)
-        made = trl_loss(loss) if library == "trl" else verl_loss(loss)
+        peer_loss = trl_loss(loss) if library == "trl" else verl_loss(loss)
         version = metadata.version(library)
-        return dataclasses.replace(made, name=name, version=version, note=NOTES.get(name, ""))
+        return dataclasses.replace(peer_loss, name=name, version=version, note=NOTES.get(name, ""))
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] == library:
             raise ValueError(f"{name} needs {library}, which is not installed: {INSTALL[library]}") from None

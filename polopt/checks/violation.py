@@ -9,7 +9,8 @@ from typing import Literal, Protocol
 
 from polopt.checks.calls import CallResult, PartCall
 
-Told = Callable[[str], CallResult]
+# The result of each call, by its name.
+Results = Callable[[str], CallResult]
 
 
 def quoted(text: str) -> str:
@@ -39,8 +40,8 @@ class Reference:
     what: Literal["value", "grad", "metric", "batch", "kept"] = "value"
     name: str = ""
 
-    def write(self, voice: CodeWriter) -> str:
-        return getattr(voice, self.what)(self.call, *([self.name] if self.name else []))
+    def write(self, writer: CodeWriter) -> str:
+        return getattr(writer, self.what)(self.call, *([self.name] if self.name else []))
 
 
 class Code:
@@ -49,14 +50,14 @@ class Code:
     def __init__(self, *parts: str | Reference) -> None:
         self.parts = parts
 
-    def write(self, voice: CodeWriter) -> str:
-        return "".join(part if isinstance(part, str) else part.write(voice) for part in self.parts)
+    def write(self, writer: CodeWriter) -> str:
+        return "".join(part if isinstance(part, str) else part.write(writer) for part in self.parts)
 
     @classmethod
-    def joined(cls, sign: str, said: Sequence[Reference], before: str = "", after: str = "") -> Code:
+    def joined(cls, sign: str, references: Sequence[Reference], before: str = "", after: str = "") -> Code:
         parts: list[str | Reference] = [before]
-        for i, one in enumerate(said):
-            parts += [sign, one] if i else [one]
+        for i, reference in enumerate(references):
+            parts += [sign, reference] if i else [reference]
         return cls(*parts, after)
 
 
@@ -82,7 +83,7 @@ class Violation(AssertionError):
 class Property(Protocol):
     """A property of the results of named calls."""
 
-    def check(self, told: Told) -> None:
+    def check(self, results: Results) -> None:
         """Raises Violation where the property does not hold."""
         ...
 

@@ -26,7 +26,9 @@ def chat(
         list[str] | None,
         typer.Argument(help="Questions; without any, each line that is typed is one, until an empty one."),
     ] = None,
-    base: Annotated[bool, typer.Option("--base/--no-base", help="Also ask the model that the run began with.")] = True,
+    base: Annotated[
+        bool, typer.Option("--base/--no-base", help="Also answer with the model that the run began with.")
+    ] = True,
     tokens: Annotated[int, typer.Option("--tokens", min=1, help="Most tokens of an answer.")] = 128,
     temperature: Annotated[
         float, typer.Option("--temperature", min=0, help="Of the answers; 0 takes the likeliest token.")

@@ -13,7 +13,7 @@ Row = tuple[str, str, str, Report]
 
 LEGEND = """\
 What `polopt check` found of each loss: **breaks** is an invariance that does not hold; a choice is one that does not \
-hold by a rule that can be named, and that somebody may have wanted; all else holds. [How to check a loss of your \
+hold by a rule that can be named, and that may be intended; all else holds. [How to check a loss of your \
 own](check.md)."""
 
 
@@ -49,15 +49,15 @@ def _mark(finding: CheckResult) -> str:
 
 def _fed(rows: list[Row]) -> str:
     """Formats the inputs of other libraries' losses, and the notes of their own documentation, each sentence once."""
-    told: dict[str, list[str]] = {}
+    losses_by_text: dict[str, list[str]] = {}
     for _, fed, note, report in rows:
         for text in (fed, note):
             if text:
-                told.setdefault(text, []).append(f"`{report.name}`")
-    if not told:
+                losses_by_text.setdefault(text, []).append(f"`{report.name}`")
+    if not losses_by_text:
         return ""
     libraries = [LIBRARIES[name] for name in LIBRARIES if any(v.startswith(f"{name} ") for v, *_ in rows)]
-    lines = [f"- {', '.join(who)}: {text}." for text, who in told.items()]
+    lines = [f"- {', '.join(losses)}: {text}." for text, losses in losses_by_text.items()]
     return "\n\n".join(["## What was fed, and what is documented", *libraries, "\n".join(lines)])
 
 
@@ -74,10 +74,10 @@ def _section(title: str, rows: list[Row]) -> str:
     if not found:
         return ""
     lines = [f"## {title[:1].upper()}{title[1:]}", "", next(iter(first.values())).why]
-    for which, who in found.items():
+    for which, losses in found.items():
         finding = first[which]
         verdict = f"**{finding.verdict}**" if finding.verdict == "breaks" else finding.verdict
-        lines += ["", f"{', '.join(who)}: {verdict}. {finding.said[:1].upper()}{finding.said[1:]}."]
+        lines += ["", f"{', '.join(losses)}: {verdict}. {finding.said[:1].upper()}{finding.said[1:]}."]
         if finding.verdict == "breaks" and finding.example:
             lines += ["", "```py", finding.example, "```"]
     return "\n".join(lines)

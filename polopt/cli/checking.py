@@ -105,17 +105,17 @@ def _own(name: str) -> Subject:
     """Loads a part, a class of parts, a plain loss, or a function that builds a part."""
     found = _loaded(name)
     a_class = isinstance(found, type)
-    thing = _built(found, name) if isinstance(found, type) else found
-    if isinstance(thing, Part):
-        return Subject(name, thing)
-    if not callable(thing):
-        raise UsageError(f"{name} is {thing!r:.60}, expected a part or a function")
-    if is_loss(thing):
-        return Subject(name, thing, [f"loss = locate({quoted(name)})" + "()" * a_class])
-    made = thing()
-    if not isinstance(made, Part):
-        raise UsageError(f"{name} gives {made!r:.60}, expected a part")
-    return Subject(name, made)
+    subject = _built(found, name) if isinstance(found, type) else found
+    if isinstance(subject, Part):
+        return Subject(name, subject)
+    if not callable(subject):
+        raise UsageError(f"{name} is {subject!r:.60}, expected a part or a function")
+    if is_loss(subject):
+        return Subject(name, subject, [f"loss = locate({quoted(name)})" + "()" * a_class])
+    built = subject()
+    if not isinstance(built, Part):
+        raise UsageError(f"{name} gives {built!r:.60}, expected a part")
+    return Subject(name, built)
 
 
 def _loaded(name: str) -> Any:
@@ -163,9 +163,9 @@ def _print(screen: Console, subject: Subject, reports: list[Report]) -> None:
 def _verdict(report: Report) -> str:
     broken = [f.title for f in report.breaks]
     choices = [f.title for f in report.findings if f.verdict == "choice"]
-    told = f"{len(report.findings) - len(broken) - len(choices)} of {len(report.findings)} hold."
-    told += f" Choices: {', '.join(choices)}." if choices else ""
-    return told + (f" Breaks: {', '.join(broken)}." if broken else "")
+    sentence = f"{len(report.findings) - len(broken) - len(choices)} of {len(report.findings)} hold."
+    sentence += f" Choices: {', '.join(choices)}." if choices else ""
+    return sentence + (f" Breaks: {', '.join(broken)}." if broken else "")
 
 
 def _findings(report: Report) -> Table:

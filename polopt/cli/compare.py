@@ -49,7 +49,7 @@ def compare(
                 changes=wording.settings(changes or []),
                 processes=processes,
                 cluster=cluster,
-                watch=watch.look,
+                watch=watch.update,
             )
     except KeyboardInterrupt:
         screen.print("Stopped. The same command goes on from here.")

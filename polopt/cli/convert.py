@@ -51,7 +51,7 @@ def convert(
         conversion.merge(place, base, to)
     elif base is None:
         raise UsageError(
-            f"{source} is neither a run nor an adapter: say --base MODEL to make an adapter of the difference"
+            f"{source} is neither a run nor an adapter: give --base MODEL to make an adapter of the difference"
         )
     else:
         _describe(conversion.split(source, base, to, rank=rank))

@@ -27,21 +27,21 @@ def describe(recipe: Recipe) -> None:
     else:
         found = estimate(recipe)
     screen.print()
-    screen.print(takes(recipe, found))
+    screen.print(estimate_table(recipe, found))
 
 
-def takes(recipe: Recipe, found: Estimate) -> Table:
+def estimate_table(recipe: Recipe, found: Estimate) -> Table:
     """Tabulates parameters, memory and time."""
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_row("parameters", count(found.parameters), "")
-    held = ", ".join(f"{k} {size(v)}" for k, v in found.memory.items.items() if v)
+    items = ", ".join(f"{k} {size(v)}" for k, v in found.memory.items.items() if v)
     peak = f"about {size(found.memory.peak)}"
-    table.add_row("memory", peak, f"{held}; an estimate from shapes, libraries add about 0.7 GB")
+    table.add_row("memory", peak, f"{items}; an estimate from shapes, libraries add about 0.7 GB")
     paces = [
         f"{name} {recipe.rounds * recipe.stages[name].steps} x {between(span)}" for name, span in found.steps.items()
     ]
     remarks = [f"{', '.join(paces)}; measured on an untrained copy"] if paces else []
-    remarks += [f"{name} asks {', '.join(urls)}, and a dry run does not" for name, urls in found.servers.items()]
+    remarks += [f"{name} calls {', '.join(urls)}, and a dry run does not" for name, urls in found.servers.items()]
     table.add_row("time", "not measured" if found.total is None else between(found.total), "; ".join(remarks))
     return table
 

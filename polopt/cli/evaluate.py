@@ -34,10 +34,10 @@ def evaluate(
     from polopt.training.trained import evaluate_folder
 
     counts = _counts(k)
-    given = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
-    chosen = {name: value for name, value in given.items() if value is not None}
+    options = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
+    given = {name: value for name, value in options.items() if value is not None}
     with checked():
-        support = Support(**chosen) if chosen else None  # type: ignore[arg-type]
+        support = Support(**given) if given else None  # type: ignore[arg-type]
     screen = wording.screen(stderr=as_json)
     with screen.status(f"Judging {folder} …") if screen.is_terminal else checked():
         accuracy = evaluate_folder(

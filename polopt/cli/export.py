@@ -36,12 +36,12 @@ def export(
     if to not in TRAINERS:
         raise UsageError(f"--to {to}: give {' or '.join(TRAINERS)}")
     run = Run(Path(recipe).absolute()) if recipe is not None and Run.exists(Path(recipe)) else None
-    here = Path.cwd()
-    with nullcontext(here) if run is None else at_base(run) as base:
+    current = Path.cwd()
+    with nullcontext(current) if run is None else at_base(run) as base:
         found = loaded(recipe if run is None else str(run.recipe), method, seed, changes)
         place = folder or Path("exports") / f"{to}-{method_of(found)}"
         with checked():
-            done = write(LanguageRecipe.require(found), to, place if base == here else here / place, run)
+            done = write(LanguageRecipe.require(found), to, place if base == current else current / place, run)
     screen = wording.screen()
     for note in done.notes:
         screen.print(f"- {note}", soft_wrap=True)

@@ -41,7 +41,7 @@ def measure(
     ] = None,
     column: Annotated[
         list[str] | None,
-        typer.Option("--column", metavar="NAME=THEIRS", help="The file's own name of a column; repeatable."),
+        typer.Option("--column", metavar="NAME=COLUMN", help="The file's own name of a column; repeatable."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json")] = False,
 ) -> None:
@@ -64,10 +64,10 @@ def measure(
 def _columns(pairs: list[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for pair in pairs:
-        name, equals, theirs = pair.partition("=")
-        if not equals or not name or not theirs:
-            raise UsageError(f"--column {pair}: expected name=theirs, as in --column behaviour_probability=propensity")
-        found[name] = theirs
+        name, equals, column = pair.partition("=")
+        if not equals or not name or not column:
+            raise UsageError(f"--column {pair}: expected name=column, as in --column behaviour_probability=propensity")
+        found[name] = column
     return found
 
 

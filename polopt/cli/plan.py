@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from polopt.plan import efficiency
     from polopt.plan.hardware import Device
     from polopt.plan.job import PlannedJob
-    from polopt.plan.memory_budget import Holds
+    from polopt.plan.memory_budget import MemoryBudget
     from polopt.plan.predict import Plan, Span
     from polopt.plan.shape import ModelShape
     from polopt.training.language_recipe import LanguageStageSpec, PolicySpec
@@ -99,7 +99,16 @@ def plan(
     calibrated = list(efficiency.records(calibration))
     find_device = functools.partial(_device, file=hardware_file, calibrated=calibrated, price=price)
     job = _job(
-        recipe, model, method, devices, find_device, answer, limit, batch=_given(batch), how=_given(how), **settings
+        recipe,
+        model,
+        method,
+        devices,
+        find_device,
+        answer,
+        limit,
+        batch=_not_none(batch),
+        how=_not_none(how),
+        **settings,
     )
     found = predict(job, known(job.device, calibrated))
     if as_json:
@@ -108,7 +117,7 @@ def plan(
     show(wording.screen(), found)
 
 
-def _given(options: dict[str, Any]) -> dict[str, Any]:
+def _not_none(options: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
@@ -188,17 +197,17 @@ def _filled(config: dict[str, Any]) -> dict[str, Any]:
     return AutoConfig.for_model(settings.pop("model_type"), **settings).to_dict()
 
 
-def _device(asked: str, file: Path | None, calibrated: list[Any], price: float | None) -> tuple[int, Device]:
+def _device(name: str, file: Path | None, calibrated: list[Any], price: float | None) -> tuple[int, Device]:
     from polopt.plan import hardware
     from polopt.plan.hardware import Device
 
     measured = {r["device"]["name"]: Device(**r["device"]) for r in calibrated}
     described = {} if file is None else hardware.read(file)
-    count, device = hardware.find(asked, {**measured, **hardware.table(), **described})
+    count, device = hardware.find(name, {**measured, **hardware.table(), **described})
     return count, device if price is None else device.model_copy(update={"price": price})
 
 
-def known(device: Device, calibrated: list[Any]) -> efficiency.Known:
+def known(device: Device, calibrated: list[Any]) -> efficiency.EfficiencyRange:
     """Returns the efficiencies measured on this device, else the assumed ones."""
     from polopt.plan import efficiency
 
@@ -214,7 +223,7 @@ def _calibrate(file: Path, threads: int) -> None:
     found = calibrate(threads, report=screen.print)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(found, indent=1))
-    screen.print(f"{efficiency.of_record(found).story}.\n{file}")
+    screen.print(f"{efficiency.of_record(found).provenance}.\n{file}")
 
 
 def show(screen: Console, found: Plan) -> None:
@@ -230,35 +239,37 @@ def show(screen: Console, found: Plan) -> None:
         f"{job.rows} rows in groups of {job.group}, prompts of {job.prompt:.0f} tokens, answers of {batch.mean:.0f} on "
         f"average, the longest of a batch {batch.longest:.0f}"
     )
-    if beside := job.demands.sentence():
-        screen.print(f"The method needs {beside}.")
-    for kind, held in found.memory.items():
+    if requirements := job.demands.sentence():
+        screen.print(f"The method needs {requirements}.")
+    for kind, budget in found.memory.items():
         screen.print()
-        screen.print(_memory(kind, held, found.known.peak))
+        screen.print(_memory(kind, budget, found.known.peak))
     screen.print()
     screen.print(_times(found))
     screen.print(f"\nBottleneck: {found.bottleneck}.")
     if not found.fits:
-        over = max(held.over for held in found.memory.values())
+        over = max(budget.over for budget in found.memory.values())
         screen.print(f"It does not fit, by {format.size(over)} a device; the times are as if it did.", style="red")
-        for remedy in found.remedies or ("nothing that was tried does",):
+        for remedy in found.remedies or ("no setting that was tried",):
             screen.print(f"  would fit: {remedy}")
-    screen.print(f"{found.known.story[0].upper()}{found.known.story[1:]}.", style="dim")
+    screen.print(f"{found.known.provenance[0].upper()}{found.known.provenance[1:]}.", style="dim")
 
 
-def _memory(kind: str, held: Holds, error: float) -> Table:
+def _memory(kind: str, budget: MemoryBudget, error: float) -> Table:
     table = Table(box=None, pad_edge=False, title=f"Memory of a {kind}", title_justify="left", title_style="bold")
     for name in ("", "bytes", "when"):
         table.add_column(name, justify="right" if name == "bytes" else "left")
-    for when, items in (("always", held.always), ("learning", held.learning), ("sampling", held.sampling)):
+    for when, items in (("always", budget.always), ("learning", budget.learning), ("sampling", budget.sampling)):
         for name, value in items.items():
             if value:
                 table.add_row(name, format.size(value), when)
-    if held.aside:
-        table.add_row("libraries and allocator", format.size(held.aside), "always")
-    low, high = held.peak / error, held.peak * error
-    table.add_row("peak", f"{format.size(held.peak)} ({format.size(low)} to {format.size(high)})", "", style="bold")
-    table.add_row("there is", format.size(held.capacity), f"{held.concurrent} rows at once" if held.concurrent else "")
+    if budget.aside:
+        table.add_row("libraries and allocator", format.size(budget.aside), "always")
+    low, high = budget.peak / error, budget.peak * error
+    table.add_row("peak", f"{format.size(budget.peak)} ({format.size(low)} to {format.size(high)})", "", style="bold")
+    table.add_row(
+        "there is", format.size(budget.capacity), f"{budget.concurrent} rows at once" if budget.concurrent else ""
+    )
     return table
 
 

@@ -45,14 +45,14 @@ def train(
     ] = False,
     cluster: RolloutClusterOption = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would run and what it takes; stop there.")
+        bool, typer.Option("--dry-run", help="Print what would run and what it takes; stop there.")
     ] = False,
 ) -> None:
     """Train a policy. Without arguments: a small language model, on this machine, in minutes."""
     from polopt.training import launch
 
     if resume is not None:
-        if any(given is not None for given in (recipe, run, method, seed)) or dry_run:
+        if any(option is not None for option in (recipe, run, method, seed)) or dry_run:
             raise UsageError(
                 "--resume continues a run as it was begun: give it alone, with --cluster, with --anyway, or with --set "
                 "to extend it"
@@ -83,10 +83,10 @@ def _resume(run: Path, changes: list[str] | None, *, cluster: str | None, anyway
     from polopt.training import launch
     from polopt.training.run import Run
 
-    there = Run.open(run).folder
+    folder = Run.open(run).folder
     more = wording.settings(changes or [])
     settings: dict[str, Any] = {"address": cluster, "anyway": anyway, "changes": more}
-    _watch(there, lambda watchers: launch.resume(there, watchers=watchers, **settings))
+    _watch(folder, lambda watchers: launch.resume(folder, watchers=watchers, **settings))
 
 
 def loaded(recipe: str | None, method: str | None, seed: int | None, changes: list[str] | None) -> Recipe:

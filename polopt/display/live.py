@@ -20,7 +20,7 @@ from polopt.training.loop import Watcher
 from polopt.training.recipe import Recipe, name_of_method
 
 # Without a terminal: the most seconds between lines, and the fewest lines of a stage.
-EVERY, LINES = 10.0, 20
+MIN_LINE_SECONDS, LINES = 10.0, 20
 # The fewest seconds between two updates in a notebook, and its width in characters.
 REDRAW, NOTEBOOK = 0.5, 100
 
@@ -85,8 +85,8 @@ class Page:
             table.add_row("entropy", f"{progress.entropies[-1]:.3f} nats a token", sparkline(progress.entropies, room))
         elif "loss" in progress.record:
             table.add_row("loss", f"{progress.record['loss']:.3f}", "")
-        if told := workers(progress.record):
-            table.add_row("workers", told, "")
+        if workers_text := workers(progress.record):
+            table.add_row("workers", workers_text, "")
         return table
 
 
@@ -96,7 +96,7 @@ class NotebookPage:
     def __init__(self, progress: Progress) -> None:
         from IPython.display import HTML, display
 
-        self.progress, self.drawn, self._html = progress, progress.clock(), HTML
+        self.progress, self.drawn_at, self._html = progress, progress.clock(), HTML
         self.output = display(HTML("Preparing tasks and policy …"), display_id=True)
 
     def begin(self, recipe: Recipe, about: Mapping[str, Any]) -> None:
@@ -105,7 +105,7 @@ class NotebookPage:
 
     def step(self, record: Mapping[str, Any]) -> None:
         self.progress.step(record)
-        if self.progress.clock() - self.drawn >= REDRAW:
+        if self.progress.clock() - self.drawn_at >= REDRAW:
             self.draw()
 
     def evaluation(self, record: Mapping[str, Any]) -> None:
@@ -113,12 +113,12 @@ class NotebookPage:
         self.draw()
 
     def draw(self) -> None:
-        self.drawn = self.progress.clock()
+        self.drawn_at = self.progress.clock()
         console = Console(file=io.StringIO(), record=True, width=NOTEBOOK, force_terminal=True, force_jupyter=False)
         console.print(Page(self.progress))
         style = "font-family: monospace; line-height: 1.3"
-        drawn = console.export_html(inline_styles=True, code_format=f'<pre style="{style}">{{code}}</pre>')
-        self.output.update(self._html(drawn))
+        html = console.export_html(inline_styles=True, code_format=f'<pre style="{style}">{{code}}</pre>')
+        self.output.update(self._html(html))
 
 
 class Lines:
@@ -138,7 +138,7 @@ class Lines:
         assert self.progress.recipe is not None
         steps, done = self.progress.recipe.stages[record["stage"]].steps, record["stage_step"] + 1
         is_due = done == steps or done % max(1, steps // LINES) == 0
-        if is_due or now - self.printed_at >= EVERY:
+        if is_due or now - self.printed_at >= MIN_LINE_SECONDS:
             self.printed_at = now
             place = f"{in_round(self.progress, record)}{record['stage']} {done}/{steps}"
             self._print(f"{place}  {', '.join(numbers(record))}  ({clock(self.progress)})")

@@ -22,7 +22,7 @@ class Board:
     def __init__(self, screen: Console) -> None:
         self.screen = screen
         self.live = Live(console=screen, refresh_per_second=4, transient=True) if screen.is_terminal else None
-        self.told: set[tuple[str, int]] = set()
+        self.printed: set[tuple[str, int]] = set()
         self.begun: tuple[float, int] | None = None
 
     def __enter__(self) -> None:
@@ -33,11 +33,11 @@ class Board:
         if self.live:
             self.live.stop()
 
-    def look(self, trials: Sequence[ComparedRun]) -> None:
+    def update(self, trials: Sequence[ComparedRun]) -> None:
         for trial in trials:
             key = (trial.name, trial.seed)
-            if trial.state == "finished" and key not in self.told:
-                self.told.add(key)
+            if trial.state == "finished" and key not in self.printed:
+                self.printed.add(key)
                 self.screen.print(f"{trial.name}, seed {trial.seed}: {_accuracy(trial)}", soft_wrap=True)
         if self.live:
             self.live.update(_board(trials, self._left(trials)))

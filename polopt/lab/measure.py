@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from polopt.algorithm import Algorithm
-from polopt.evaluation import SAID, Evaluation
+from polopt.evaluation import OUTPUTS, Evaluation
 from polopt.experience import Experience
 from polopt.lab.provided import check_on_tree
 from polopt.lab.source import Draw, TreeSource
@@ -213,7 +213,7 @@ class LeafGradient:
         evaluation = policy.evaluate(problem.leaves(support), algorithm.objective.active_fields("policy_outputs"))
         self.algorithm, self.support = algorithm, support
         self.parameters = list(policy.parameters())
-        self.outputs = {n: v for n in SAID if (v := getattr(evaluation, n)) is not None}
+        self.outputs = {n: v for n in OUTPUTS if (v := getattr(evaluation, n)) is not None}
         self.outputs |= {f"extras.{name}": value for name, value in evaluation.extras.items()}
         self.detached_outputs = {n: v.detach() for n, v in self.outputs.items()}
         self.size = sum(v.numel() for v in self.outputs.values())
@@ -222,8 +222,8 @@ class LeafGradient:
         """Returns d loss / d outputs of all leaves, flat, [size]."""
         rows = experience.extras["leaf"]
         inputs = {n: v[rows].requires_grad_() for n, v in self.detached_outputs.items()}
-        extras = {n.removeprefix("extras."): v for n, v in inputs.items() if n not in SAID}
-        fields = {n: v for n, v in inputs.items() if n in SAID}
+        extras = {n.removeprefix("extras."): v for n, v in inputs.items() if n not in OUTPUTS}
+        fields = {n: v for n, v in inputs.items() if n in OUTPUTS}
         loss = self.algorithm.objective(experience, Evaluation(support=self.support, extras=extras, **fields)).loss
         gradients = torch.autograd.grad(loss, list(inputs.values()), allow_unused=True)
         flat = []

@@ -41,18 +41,18 @@ def audit_verifier(
     Raises:
         ValueError: shapes that are not both [n], n < 1, or values other than 0 and 1.
     """
-    said, true = np.asarray(verdict, dtype=float), np.asarray(truth, dtype=float)
-    if said.ndim != 1 or said.shape != true.shape or not len(said):
+    verdicts, truths = np.asarray(verdict, dtype=float), np.asarray(truth, dtype=float)
+    if verdicts.ndim != 1 or verdicts.shape != truths.shape or not len(verdicts):
         raise ValueError(
-            f"audit_verifier: verdict and truth must both be [n], n >= 1, found {list(said.shape)} and "
-            f"{list(true.shape)}"
+            f"audit_verifier: verdict and truth must both be [n], n >= 1, found {list(verdicts.shape)} and "
+            f"{list(truths.shape)}"
         )
-    if not (np.isin(said, (0, 1)).all() and np.isin(true, (0, 1)).all()):
+    if not (np.isin(verdicts, (0, 1)).all() and np.isin(truths, (0, 1)).all()):
         raise ValueError("audit_verifier: verdict and truth must be 0 or 1; compare a score with a threshold first")
 
     def rate(wrong: np.ndarray) -> Interval | None:
         return interval(float(wrong.sum()), len(wrong), level) if len(wrong) else None
 
-    accepted = rate(said)
+    accepted = rate(verdicts)
     assert accepted is not None
-    return VerifierErrors(rate(said[true == 0]), rate(1 - said[true == 1]), accepted)
+    return VerifierErrors(rate(verdicts[truths == 0]), rate(1 - verdicts[truths == 1]), accepted)

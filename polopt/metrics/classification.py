@@ -17,9 +17,9 @@ def balanced_accuracy(predicted: ArrayLike, truth: ArrayLike) -> float:
     Raises:
         ValueError: shapes that are not both [n].
     """
-    said, true = np.asarray(predicted), np.asarray(truth)
-    _check(said, true, "balanced_accuracy: predicted")
-    found = [float((said[true == label] == label).mean()) for label in np.unique(true)]
+    predictions, labels = np.asarray(predicted), np.asarray(truth)
+    _check(predictions, labels, "balanced_accuracy: predicted")
+    found = [float((predictions[labels == label] == label).mean()) for label in np.unique(labels)]
     return sum(found) / len(found) if found else math.nan
 
 
@@ -46,6 +46,6 @@ def average_precision(score: ArrayLike, truth: ArrayLike) -> float:
     return float((np.diff(right, prepend=0) * right / taken).sum() / y.sum())
 
 
-def _check(x: np.ndarray, truth: np.ndarray, who: str) -> None:
+def _check(x: np.ndarray, truth: np.ndarray, name: str) -> None:
     if x.ndim != 1 or x.shape != truth.shape:
-        raise ValueError(f"{who} and truth must both be [n], found {list(x.shape)} and {list(truth.shape)}")
+        raise ValueError(f"{name} and truth must both be [n], found {list(x.shape)} and {list(truth.shape)}")

@@ -35,12 +35,12 @@ def correction(first: Tensor, second: Tensor, weight: Tensor | None = None) -> C
     return Correction(share(first), share(second), corrected - spoilt, corrected, spoilt)
 
 
-def attempts(paid: Tensor, turn: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns the reward of turn 0 and of the last turn, [B], and whether there were several turns. paid: [B, T].
+def attempts(reward: Tensor, turn: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns the reward of turn 0 and of the last turn, [B], and whether there were several turns. reward: [B, T].
 
     A row that stopped after one turn keeps its answer: both are the same.
     """
-    paid = torch.where(mask, paid, 0)
+    reward = torch.where(mask, reward, 0)
     last = torch.where(mask, turn, -1).amax(1)
-    first = torch.where(turn == 0, paid, 0).sum(1)
-    return first, torch.where(turn == last[:, None], paid, 0).sum(1), last > 0
+    first = torch.where(turn == 0, reward, 0).sum(1)
+    return first, torch.where(turn == last[:, None], reward, 0).sum(1), last > 0

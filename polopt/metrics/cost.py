@@ -33,5 +33,5 @@ def cost_curve(
         raise ValueError(f"cost_curve: a pass has a length >= 0, found {cost.min():g}")
     known = np.logical_or.accumulate(right, axis=1)
     before = np.concatenate([np.zeros((len(known), 1), bool), known[:, :-1]], axis=1)
-    paid = np.where(before, 0.0, cost) if stop else cost
-    return paid.cumsum(1).mean(0), known.mean(0)
+    charged = np.where(before, 0.0, cost) if stop else cost
+    return charged.cumsum(1).mean(0), known.mean(0)

@@ -179,20 +179,20 @@ def bootstrap(
     if resamples < 1:
         raise ValueError(f"bootstrap: resamples must be at least 1, found {resamples}")
     generator = np.random.default_rng(seed)
-    drawn = [a[generator.integers(a.size, size=(resamples, a.size))] for a in arrays]
-    low, high = np.quantile(statistic(*drawn), [(1 - level) / 2, (1 + level) / 2])
+    resampled = [a[generator.integers(a.size, size=(resamples, a.size))] for a in arrays]
+    low, high = np.quantile(statistic(*resampled), [(1 - level) / 2, (1 + level) / 2])
     return Interval(float(statistic(*arrays)), float(low), float(high), level, n)
 
 
-def _values(values: ArrayLike, who: str) -> NDArray[np.float64]:
+def _values(values: ArrayLike, caller: str) -> NDArray[np.float64]:
     x = np.asarray(values, float).ravel()
     if not np.isfinite(x).all():
-        raise ValueError(f"{who}: values must be finite, found {x[~np.isfinite(x)][0]}")
+        raise ValueError(f"{caller}: values must be finite, found {x[~np.isfinite(x)][0]}")
     return x
 
 
-def _check(n: int, level: float, who: str) -> None:
+def _check(n: int, level: float, caller: str) -> None:
     if n < 1:
-        raise ValueError(f"{who}: needs at least one value, found none")
+        raise ValueError(f"{caller}: needs at least one value, found none")
     if not 0 < level < 1:
-        raise ValueError(f"{who}: level must lie between 0 and 1, as in 0.95, found {level}")
+        raise ValueError(f"{caller}: level must lie between 0 and 1, as in 0.95, found {level}")

@@ -211,10 +211,10 @@ def _check_support(ordered: Sequence[tuple[int, LoggedRow]]) -> None:
     for state in sorted(states.keys() - unclear, key=place.__getitem__):
         sums = [sum(column) for column in zip(*states[state].values(), strict=True)]
         where = f"row {place[state]}: in state {state:.60}"
-        for who, total in zip(("behaviour", "target"), sums, strict=True):
+        for policy, total in zip(("behaviour", "target"), sums, strict=True):
             if total > 1 + ROUNDING * len(states[state]):
                 raise LoggedDataError(
-                    f"{where} the {who} probabilities of {len(states[state])} logged actions add up to {total:.4g}; "
+                    f"{where} the {policy} probabilities of {len(states[state])} logged actions add up to {total:.4g}; "
                     "log the probability of the action that was taken, and a state that tells situations apart"
                 )
         if sums[0] > 1 - ROUNDING and sums[1] < 1 - ROUNDING * len(states[state]):

@@ -176,7 +176,7 @@ class DirectMethod(OffPolicyEstimator):
             caution = "the interval contains nothing of the errors of the values that were given"
             return measured(self, table, terms, interval, caution)
         interval = bootstrap(
-            lambda drawn: self._refitted(table, drawn.astype(int)),
+            lambda rows: self._refitted(table, rows.astype(int)),
             np.arange(len(table)),
             level=self.level,
             resamples=self.resamples,
@@ -184,16 +184,17 @@ class DirectMethod(OffPolicyEstimator):
         )
         return measured(self, table, terms, interval, *self._unseen(table))
 
-    def _refitted(self, table: LoggedDecisions, drawn: NDArray[np.int64]) -> Numbers:
+    def _refitted(self, table: LoggedDecisions, samples: NDArray[np.int64]) -> Numbers:
         """Computes the estimate of each of these samples of episodes, [..., B] -> [...]."""
-        rows = drawn.reshape(-1, drawn.shape[-1])
-        return np.array([self.terms(table[row]).estimate() for row in rows]).reshape(drawn.shape[:-1])
+        rows = samples.reshape(-1, samples.shape[-1])
+        return np.array([self.terms(table[row]).estimate() for row in rows]).reshape(samples.shape[:-1])
 
     def _unseen(self, table: LoggedDecisions) -> list[str]:
         unseen = self.model(table, table, self.gamma).unseen
-        share = 0.0 if unseen is None else float(unseen[table.mask].mean())
-        if share < 1e-3:
+        fraction = 0.0 if unseen is None else float(unseen[table.mask].mean())
+        if fraction < 1e-3:
             return []
         return [
-            f"the log holds no decision for {share:.0%} of what the target policy does in its states, which counts as 0"
+            f"the log holds no decision for {fraction:.0%} of what the target policy does in its states, which counts "
+            "as 0"
         ]

@@ -38,8 +38,8 @@ def pass_all_k(samples: ArrayLike, correct: ArrayLike, k: int) -> NDArray[np.flo
     Source: Yao et al. 2024, "tau-bench", arXiv 2406.12045.
     """
     n, c = _counts(samples, correct, k)
-    drawn = np.arange(k)
-    return np.prod(np.maximum(c[..., None] - drawn, 0.0) / (n[..., None] - drawn), axis=-1)
+    offsets = np.arange(k)
+    return np.prod(np.maximum(c[..., None] - offsets, 0.0) / (n[..., None] - offsets), axis=-1)
 
 
 def _counts(samples: ArrayLike, correct: ArrayLike, k: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

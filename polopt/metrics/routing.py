@@ -31,5 +31,5 @@ def router_regret(truth: Tensor, chosen: Tensor) -> Tensor:
 
     truth: [policies, prompts] true success rates. chosen: [prompts].
     """
-    asked = truth.gather(0, chosen[None])[0]
-    return (truth.amax(0) - asked).mean() if truth.shape[1] else truth.new_tensor(torch.nan)
+    chosen_truth = truth.gather(0, chosen[None])[0]
+    return (truth.amax(0) - chosen_truth).mean() if truth.shape[1] else truth.new_tensor(torch.nan)

@@ -105,9 +105,9 @@ def policy_stability(
     size = float((after - before).abs().max()) / (1 - discount)
     margin = _margin(hard[0], best[0])
     return Stability(
-        greedy=_apart(*even),
+        greedy=_total_variation(*even),
         worst=float(free.any()),
-        soft=_apart(*(q.softmax(-1) for q in soft)),
+        soft=_total_variation(*(q.softmax(-1) for q in soft)),
         bound=math.tanh(size / (2 * alpha)),
         margin=margin,
         tied=int((best[0].sum(-1) > 1).sum()),
@@ -115,7 +115,7 @@ def policy_stability(
     )
 
 
-def _apart(one: Tensor, two: Tensor) -> float:
+def _total_variation(one: Tensor, two: Tensor) -> float:
     return (one - two).abs().sum(-1).max().item() / 2
 
 

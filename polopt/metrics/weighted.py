@@ -102,8 +102,8 @@ class WeightedTerms:
         if np.ptp(product, axis=0).max() == 0 and np.ptp(weight, axis=0).max() == 0:
             return Interval(estimate, estimate, estimate, level, n)
 
-        def statistic(drawn: NDArray[np.int64], axis: int = -1) -> Numbers:
-            rows = np.moveaxis(drawn, axis, -1)
+        def statistic(samples: NDArray[np.int64], axis: int = -1) -> Numbers:
+            rows = np.moveaxis(samples, axis, -1)
             flat = rows.reshape(-1, rows.shape[-1])
             place = (np.arange(len(flat))[:, None] * n + flat).ravel()
             count = np.bincount(place, minlength=len(flat) * n).reshape(len(flat), n).astype(float)

@@ -31,9 +31,9 @@ class Efficiency:
 
 
 @dataclasses.dataclass(frozen=True)
-class Known:
-    """likely, and the ends of an interval: best and worst. measured: errors of held-out configurations, None where
-    nothing was. story: one sentence on where the numbers come from.
+class EfficiencyRange:
+    """Likely efficiencies, and the ends of an interval: best and worst. measured: errors of held-out configurations,
+    None if none was. provenance: one sentence on where the numbers come from.
 
     time, peak: factors by which seconds and bytes may be off, where they were measured.
     """
@@ -41,7 +41,7 @@ class Known:
     likely: Efficiency
     best: Efficiency
     worst: Efficiency
-    story: str
+    provenance: str
     measured: Mapping[str, Any] | None = None
     time: float = 1.0
     peak: float = 1.1
@@ -51,25 +51,25 @@ class Known:
 # reached 41 to 56 % on A100 (arXiv 2205.05198, table 5); a trainer of reinforcement learning has shorter rows, smaller
 # batches and less tuning. PaLM decoded at 76 % MFU for prompts at best (arXiv 2211.05102); model bandwidth utilisation
 # of single requests is stated around 60 % by serving engines' makers.
-ASSUMED = Known(
+ASSUMED = EfficiencyRange(
     likely=Efficiency(learn=0.35, decode=0.4, memory=0.6, call=25e-6, token=2e-6, step=2.0, overlap=0.7),
     best=Efficiency(learn=0.5, decode=0.6, memory=0.8, call=10e-6, step=0.5),
     worst=Efficiency(learn=0.15, decode=0.2, memory=0.35, call=120e-6, token=2e-5, step=10.0, overlap=0.0),
-    story="not measured here: efficiencies are assumptions around published ones of other trainers and engines",
+    provenance="not measured here: efficiencies are assumptions around published ones of other trainers and engines",
     peak=1.25,
 )
 
 
-def of_record(record: Mapping[str, Any]) -> Known:
+def of_record(record: Mapping[str, Any]) -> EfficiencyRange:
     """Builds the efficiencies of a calibration record (`fit.fitted`)."""
     likely = Efficiency(**record["efficiency"])
     error = record["error"]
     about = record["about"]
-    return Known(
+    return EfficiencyRange(
         likely=likely,
         best=likely,
         worst=likely,
-        story=(
+        provenance=(
             f"calibrated on {about['machine']}, {about['date'][:10]}, {about['configurations']} configurations; left "
             f"out one by one, a step's seconds were off by {100 * error['step']['median']:.0f} % in the median and "
             f"{100 * error['step']['worst']:.0f} % at worst"

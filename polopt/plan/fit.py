@@ -12,9 +12,9 @@ from polopt.plan.efficiency import Efficiency
 from polopt.plan.hardware import Device
 from polopt.plan.job import PlannedJob
 from polopt.plan.lengths import typical
-from polopt.plan.memory_budget import holds
+from polopt.plan.memory_budget import memory_budgets
 from polopt.plan.predict import SAMPLING, phases
-from polopt.plan.requirements import Demands
+from polopt.plan.requirements import MethodRequirements
 from polopt.plan.shape import shape_of
 
 # Typical relative error of a measure.
@@ -37,7 +37,7 @@ MEASURES = ("rollout", "learn", "step")
 @dataclasses.dataclass(frozen=True)
 class Point:
     """A measured configuration. seconds: of "rollout", "learn" and the whole "step". peak: bytes that training took
-    beside the libraries. lengths: of the batch's answers."""
+    in addition to the libraries. lengths: of the batch's answers."""
 
     name: str
     config: Mapping[str, Any]
@@ -57,7 +57,7 @@ class Point:
         return PlannedJob(
             shape=shape_of(self.config),
             device=device,
-            demands=Demands(group=group),
+            demands=MethodRequirements(group=group),
             rows=rows,
             group=group,
             prompt=self.settings["prompt"],
@@ -71,15 +71,15 @@ class Point:
         )
 
 
-def foretold(job: PlannedJob, eff: Efficiency) -> dict[str, float]:
+def predicted_seconds(job: PlannedJob, eff: Efficiency) -> dict[str, float]:
     """Predicts the seconds of the measures."""
-    found, _ = phases(job, eff, holds(job))
+    found, _ = phases(job, eff, memory_budgets(job))
     sampled = sum(value for name, value in found.items() if name in SAMPLING)
     return {"rollout": sampled, "learn": sum(found.values()) - sampled - eff.step, "step": sum(found.values())}
 
 
 def fit(jobs: Sequence[PlannedJob], points: Sequence[Point]) -> Efficiency:
-    """Fits the efficiencies by least squares of log(foretold / measured), a step's error weighted like its parts'."""
+    """Fits the efficiencies by least squares of log(predicted / measured), a step's error weighted like its parts'."""
     import numpy as np
     from scipy.optimize import least_squares
 
@@ -90,7 +90,7 @@ def fit(jobs: Sequence[PlannedJob], points: Sequence[Point]) -> Efficiency:
         eff = Efficiency(**dict(zip(BEGIN, np.exp(x).tolist(), strict=True)))
         off = [
             math.log(found[name] / point.seconds[name]) / EXPECTED
-            for found, point in zip((foretold(job, eff) for job in jobs), points, strict=True)
+            for found, point in zip((predicted_seconds(job, eff) for job in jobs), points, strict=True)
             for name in MEASURES
         ]
         return np.concatenate([off, (x - begin) / widths])
@@ -108,7 +108,7 @@ def fitted(points: Sequence[Point], device: Device, about: Mapping[str, Any]) ->
     rows: list[dict[str, Any]] = []
     for i, point in enumerate(points):
         eff = fit(jobs[:i] + jobs[i + 1 :], [*points[:i], *points[i + 1 :]])
-        found = foretold(jobs[i], eff)
+        found = predicted_seconds(jobs[i], eff)
         record = {"name": point.name, "foretold": found, "measured": dict(point.seconds)}
         rows.append(record | {"peak": point.peak, "tokens": jobs[i].batch.tokens})
     extra = median(max(0.0, p.peak - _bytes(job)) for job, p in zip(jobs, points, strict=True))
@@ -127,8 +127,8 @@ def fitted(points: Sequence[Point], device: Device, about: Mapping[str, Any]) ->
 
 def _bytes(job: PlannedJob) -> float:
     """Bytes of training as measured, without those of the model's weights, which were allocated before."""
-    held = holds(job)["device"]
-    return held.peak - held.always["weights"]
+    budget = memory_budgets(job)["device"]
+    return budget.peak - budget.always["weights"]
 
 
 def _error(rows: Sequence[Mapping[str, Any]], name: str) -> dict[str, float]:

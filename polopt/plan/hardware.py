@@ -20,7 +20,7 @@ class Device(Config):
     """kind: as PyTorch calls it. flops: dense FLOP/s by type. memory: bytes. bandwidth: bytes per second between memory
     and processor; `cache` bytes are read at cache_bandwidth instead, where a device has one that weights may stay in.
     link, between: bytes per second of one device, in one direction, inside a node of `per_node` devices and between
-    nodes. price: dollars per device and hour. held: bytes that are gone before anything is loaded. note: where the
+    nodes. price: dollars per device and hour. held: bytes in use before anything is loaded. note: where the
     numbers come from.
     """
 
@@ -52,7 +52,7 @@ class Device(Config):
         """Bytes per second at which `size` bytes are read again and again."""
         return self.cache_bandwidth if size <= self.cache else self.bandwidth
 
-    def reach(self, devices: int) -> float:
+    def link_bandwidth(self, devices: int) -> float:
         """Bytes per second of the slowest link among so many devices."""
         return self.link if devices <= self.per_node else min(self.link, self.between)
 

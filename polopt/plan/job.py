@@ -11,7 +11,7 @@ from polopt.config import ConfigError
 from polopt.plan.hardware import Device
 from polopt.plan.lengths import BatchLengths, typical
 from polopt.plan.memory import SIZES
-from polopt.plan.requirements import Demands
+from polopt.plan.requirements import MethodRequirements
 from polopt.plan.shape import ModelShape
 from polopt.policies.packing import WORTH
 from polopt.policies.vocabulary import ELSEWHERE, MOST_LOGITS
@@ -34,7 +34,7 @@ class PlannedJob:
 
     shape: ModelShape
     device: Device
-    demands: Demands
+    demands: MethodRequirements
     rows: int
     group: int
     prompt: float
@@ -164,7 +164,7 @@ def read(prompt: float, lengths: list[float], groups: float) -> ForwardTokens:
 @functools.lru_cache(maxsize=256)
 def heaviest(batch: BatchLengths, rows: int) -> ForwardTokens:
     """The forward pass over so many rows that reads most, of a batch whose lengths fell to groups by lot, when groups
-    stand next to groups of like length, the longest first, as the learner sorts them."""
+    are next to groups of like length, the longest first, as the learner sorts them."""
     lengths = list(batch.lengths)
     random.Random(0).shuffle(lengths)
     group = max(1, min(batch.group, len(lengths)))

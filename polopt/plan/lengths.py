@@ -11,7 +11,7 @@ from polopt.config import ConfigError
 from polopt.plan import flops
 
 _NORMAL = NormalDist()
-# Beyond so many rows, equal shares of the distribution stand for them.
+# Beyond so many rows, equal shares of the distribution represent them.
 MOST = 4096
 
 
@@ -28,7 +28,7 @@ class BatchLengths:
 
     @property
     def each(self) -> float:
-        """Rows that one of the lengths stands for."""
+        """Rows that one of the lengths represents."""
         return self.rows / len(self.lengths)
 
     @property

@@ -17,7 +17,7 @@ def weights(parameters: float, size: int) -> float:
 def adam(parameters: float, size: int) -> float:
     """2 b P: the two moments of each parameter that learns, in the parameter's own type, as PyTorch keeps them.
 
-    Kept in float32 beside 16-bit weights the sum of weights, gradients and optimiser is the 16 P of mixed precision
+    Kept in float32 next to 16-bit weights the sum of weights, gradients and optimiser is the 16 P of mixed precision
     (Rajbhandari et al. 2020, ZeRO, arXiv 1910.02054); with all in one type of b bytes it is 4 b P.
     """
     return 2 * size * parameters
@@ -120,12 +120,12 @@ def activations(
     what others compute again.
     """
     cpu = kind == "cpu"
-    made = made_by_layer(shape, tokens, keys, shared, repeated=not cpu)
+    numbers = made_by_layer(shape, tokens, keys, shared, repeated=not cpu)
     attention = attention_of_layer(shape, tokens, keys, shared, repeated=not cpu)
-    rest = made - attention - (computed_again(shape, tokens) if again and shape.experts == 1 else 0)
-    passed, wide = tokens * shape.width, max(size, stream)
-    layer = size * rest + 2 * (wide - size) * passed + (max(size, 4) if cpu else size) * attention
-    return shape.layers * wide * passed + layer if checkpointing else shape.layers * layer
+    rest = numbers - attention - (computed_again(shape, tokens) if again and shape.experts == 1 else 0)
+    inputs, wide = tokens * shape.width, max(size, stream)
+    layer = size * rest + 2 * (wide - size) * inputs + (max(size, 4) if cpu else size) * attention
+    return shape.layers * wide * inputs + layer if checkpointing else shape.layers * layer
 
 
 def logits(decided: float, vocabulary: int, most: float, keep: float = 0) -> float:

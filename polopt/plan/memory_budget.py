@@ -16,9 +16,10 @@ CHOOSING = 20
 
 
 @dataclasses.dataclass(frozen=True)
-class Holds:
-    """Bytes on one device by what they are. always: all through the run. learning, sampling: in their turn. free: what
-    is left of the device beside `always` and what libraries take. concurrent: rows that one sampler decodes at once.
+class MemoryBudget:
+    """Bytes on one device by what they are. always: all through the run. learning, sampling: in their turn. aside:
+    those of libraries and the allocator. capacity: the device's memory. concurrent: rows that one sampler decodes at
+    once.
     """
 
     always: Mapping[str, float]
@@ -44,22 +45,22 @@ class Holds:
         return self.peak + self.aside - self.capacity
 
 
-def holds(job: PlannedJob) -> dict[str, Holds]:
-    """By kind of device: "device" where all do both, else "learner" and "sampler"."""
+def memory_budgets(job: PlannedJob) -> dict[str, MemoryBudget]:
+    """Returns the budget of each kind of device: "device" where all do both, else "learner" and "sampler"."""
     samples = bool(job.demands.sampling_overhead)
     if not job.apart:
-        return {"device": _holds(job, {**_learned(job), **_served(job)}, learns=True, samples=samples)}
+        return {"device": _memory_budget(job, {**_learned(job), **_served(job)}, learns=True, samples=samples)}
     return {
-        "learner": _holds(job, _learned(job), learns=True, samples=False),
-        "sampler": _holds(job, {"sampler's weights": _copy(job)}, learns=False, samples=samples),
+        "learner": _memory_budget(job, _learned(job), learns=True, samples=False),
+        "sampler": _memory_budget(job, {"sampler's weights": _copy(job)}, learns=False, samples=samples),
     }
 
 
-def _holds(job: PlannedJob, always: Mapping[str, float], *, learns: bool, samples: bool) -> Holds:
+def _memory_budget(job: PlannedJob, always: Mapping[str, float], *, learns: bool, samples: bool) -> MemoryBudget:
     always = {name: value for name, value in always.items() if value}
     free = job.device.memory - job.device.aside - sum(always.values())
     concurrent = concurrency(job, free) if samples else 0
-    return Holds(
+    return MemoryBudget(
         always=always,
         learning=_learning(job) if learns else {},
         sampling=_sampling(job, concurrent) if samples else {},

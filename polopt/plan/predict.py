@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from polopt.plan import seconds
-from polopt.plan.efficiency import Efficiency, Known
+from polopt.plan.efficiency import Efficiency, EfficiencyRange
 from polopt.plan.job import PlannedJob
-from polopt.plan.memory_budget import Holds, holds
+from polopt.plan.memory_budget import MemoryBudget, memory_budgets
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,8 +37,8 @@ class Plan:
     """
 
     job: PlannedJob
-    known: Known
-    memory: dict[str, Holds]
+    known: EfficiencyRange
+    memory: dict[str, MemoryBudget]
     phases: dict[str, Span]
     step: Span
     sampling: Span | None
@@ -51,7 +51,7 @@ class Plan:
 
     @property
     def fits(self) -> bool:
-        return all(held.over <= 0 for held in self.memory.values())
+        return all(budget.over <= 0 for budget in self.memory.values())
 
     def record(self) -> dict[str, Any]:
         """Plain data, for programs."""
@@ -66,29 +66,29 @@ class Plan:
             "parameters": job.shape.parameters,
             "fits": self.fits,
             "memory": {
-                kind: {**dataclasses.asdict(held), "peak": held.peak, "over": held.over}
-                for kind, held in self.memory.items()
+                kind: {**dataclasses.asdict(budget), "peak": budget.peak, "over": budget.over}
+                for kind, budget in self.memory.items()
             },
             "phases": {name: dataclasses.asdict(span) for name, span in self.phases.items()},
             **{n: None if (span := getattr(self, n)) is None else dataclasses.asdict(span) for n in numbers},
             "bottleneck": self.bottleneck,
             "remedies": list(self.remedies),
-            "efficiency": {"story": self.known.story, "measured": self.known.measured is not None},
+            "efficiency": {"story": self.known.provenance, "measured": self.known.measured is not None},
         }
 
 
 def phases(
-    job: PlannedJob, eff: Efficiency, memory: dict[str, Holds]
+    job: PlannedJob, eff: Efficiency, memory: dict[str, MemoryBudget]
 ) -> tuple[dict[str, float], seconds.Decoding | None]:
     """Seconds of one step, and what decoding was spent on; None where nothing is sampled."""
-    concurrent = max(held.concurrent for held in memory.values())
-    if any(held.over > 0 for held in memory.values()):  # the times are those of a device that is large enough
+    concurrent = max(budget.concurrent for budget in memory.values())
+    if any(budget.over > 0 for budget in memory.values()):  # the times are those of a device that is large enough
         concurrent = math.ceil(job.rows / job.replicas)
-    drawn, found, decoding = job.demands.sampling_overhead, {}, None
-    if drawn:
+    overhead, found, decoding = job.demands.sampling_overhead, {}, None
+    if overhead:
         decoding = seconds.decoding(job, eff, concurrent)
-        more = drawn + job.demands.once / job.group
-        found = {"reading prompts": drawn * seconds.prefill(job, eff), "decoding": more * decoding.total}
+        more = overhead + job.demands.once / job.group
+        found = {"reading prompts": overhead * seconds.prefill(job, eff), "decoding": more * decoding.total}
     found["rewards"] = job.reward * job.rows
     found |= seconds.learning(job, eff)
     found["handing over weights"] = seconds.handing_over(job, eff)
@@ -106,9 +106,9 @@ def step_seconds(job: PlannedJob, found: dict[str, float]) -> float:
     return max(sampled, others) if job.asynchronous else sampled + others
 
 
-def predict(job: PlannedJob, known: Known, *, remedies: bool = True) -> Plan:
+def predict(job: PlannedJob, known: EfficiencyRange, *, remedies: bool = True) -> Plan:
     """A job's plan. remedies: whether to look for a setting that fits, where this one does not."""
-    memory = holds(job)
+    memory = memory_budgets(job)
     likely, decoding = phases(job, known.likely, memory)
     best, worst = (phases(job, e, memory)[0] for e in (known.best, known.worst))
     spans = {n: _spanned([v, best.get(n, 0.0), worst.get(n, 0.0)], known) for n, v in likely.items()}
@@ -116,7 +116,7 @@ def predict(job: PlannedJob, known: Known, *, remedies: bool = True) -> Plan:
     sampled = [sum(v for n, v in found.items() if n in SAMPLING) for found in (likely, best, worst)]
     learned = [sum(v for n, v in found.items() if n not in SAMPLING) for found in (likely, best, worst)]
     run = step.times(job.steps)
-    over = any(held.over > 0 for held in memory.values())
+    over = any(budget.over > 0 for budget in memory.values())
     return Plan(
         job=job,
         known=known,
@@ -133,7 +133,7 @@ def predict(job: PlannedJob, known: Known, *, remedies: bool = True) -> Plan:
     )
 
 
-def _spanned(values: list[float], known: Known) -> Span:
+def _spanned(values: list[float], known: EfficiencyRange) -> Span:
     """Returns the span of the values under likely, best and worst efficiencies, wider by the measured error."""
     return Span(values[0], min(values) / known.time, max(values) * known.time)
 
@@ -152,21 +152,21 @@ _WHY = {
 def _bottleneck(job: PlannedJob, found: dict[str, float], decoding: seconds.Decoding | None) -> str:
     sides = {"decoding": sum(v for n, v in found.items() if n in SAMPLING)}
     name = max(found, key=lambda n: found[n])
-    share = found[name] / sum(found.values())
-    said = f"{name}, {100 * share:.0f} % of the work"
+    fraction = found[name] / sum(found.values())
+    sentence = f"{name}, {100 * fraction:.0f} % of the work"
     if job.asynchronous:
         rest = sum(found.values()) - sides["decoding"]
         waits = "learners wait for rollouts" if sides["decoding"] > rest else "samplers wait for learners"
-        said += f"; {waits}"
+        sentence += f"; {waits}"
     if name == "decoding" and decoding is not None:
         cause = max(decoding.parts, key=lambda n: decoding.parts[n])
-        said += f", bound {_WHY[cause]}"
+        sentence += f", bound {_WHY[cause]}"
         tail = decoding.tail / decoding.total
         if tail > 0.2:
-            said += (
+            sentence += (
                 f"; {100 * tail:.0f} % of it while less than a tenth of the rows goes on: the longest answers decide"
             )
-    return said
+    return sentence
 
 
 @dataclasses.dataclass(frozen=True, order=True)
@@ -221,12 +221,12 @@ def _remedies(job: PlannedJob) -> Iterator[str]:
 
 def _together(job: PlannedJob) -> str:
     """The changes that make it fit and give up least; empty if none do, or none are needed."""
-    every = sorted(itertools.product(*_ways(job)), key=lambda ways: sum(way.price for way in ways))
-    for ways in every:
+    combinations = sorted(itertools.product(*_ways(job)), key=lambda ways: sum(way.price for way in ways))
+    for ways in combinations:
         if _fits(job.but(**dict(change for way in ways for change in way.changes))):
             return " and ".join(way.name for way in ways if way.name)
     return ""
 
 
 def _fits(job: PlannedJob) -> bool:
-    return all(held.over <= 0 for held in holds(job).values())
+    return all(budget.over <= 0 for budget in memory_budgets(job).values())

@@ -12,13 +12,13 @@ from polopt.teachers import TEACHER_FIELDS
 
 
 @dataclasses.dataclass(frozen=True)
-class Demands:
+class MethodRequirements:
     """frozen: copies of the weights that are compared with. critic: a value head. own, other: forward passes over the
     batch without gradient, by the policy and by the copies. survey: such passes before each optimiser step, where a
     batch is split. prompts: forward passes over the prompts alone. heads: how often hidden states meet the vocabulary
-    beyond once. whole: logits of all decisions exist at once. drawn: tokens sampled for each of a batch's. once:
-    further rollouts per prompt. steered: the sampler is steered token by token. group: rollouts per prompt, 1
-    where there are no groups.
+    beyond once. whole: logits of all decisions exist at once. sampling_overhead: tokens sampled for each of a
+    batch's. once: further rollouts per prompt. steered: the sampler is steered token by token. group:
+    rollouts per prompt, 1 where there are no groups.
     """
 
     frozen: int = 0
@@ -35,8 +35,8 @@ class Demands:
     group: int = 1
 
     def sentence(self) -> str:
-        """In words; empty if it needs nothing beside the policy."""
-        said = [
+        """Returns the requirements in words; empty if only the policy is needed."""
+        clauses = [
             f"{self.frozen} frozen cop{'y' if self.frozen == 1 else 'ies'} of the weights" if self.frozen else "",
             "a value head" if self.critic else "",
             f"{self.own + self.other:g} forward passes over the batch before learning" if self.own + self.other else "",
@@ -48,26 +48,29 @@ class Demands:
             "nothing is sampled" if not self.sampling_overhead else "",
             "one more rollout per prompt" if self.once else "",
         ]
-        return ", ".join(filter(None, said))
+        return ", ".join(filter(None, clauses))
 
 
-def demands(algorithm: Algorithm, *, kept: float = 0.6, decisions: float = 256) -> Demands:
-    """kept: share of the groups that filters keep, where sampling goes on until a batch is full. decisions: tokens of
-    an answer, for parts that cut answers."""
+def requirements_of(algorithm: Algorithm, *, kept: float = 0.6, decisions: float = 256) -> MethodRequirements:
+    """Computes the requirements of an algorithm.
+
+    kept: share of the groups that filters keep, where sampling continues until a batch is full.
+    decisions: tokens of an answer, for parts that cut answers.
+    """
     needs, evaluates, sampling = algorithm.required_fields, algorithm.required_outputs, algorithm.sampling
-    compared = len(set(POLICY_FIELDS.values()) & needs) + sum(map(_of_named_policy, needs - algorithm.all_writes))
+    policies = len(set(POLICY_FIELDS.values()) & needs) + sum(map(_of_named_policy, needs - algorithm.all_writes))
     teacher = algorithm.teacher
-    asks = teacher is not None and bool(needs & TEACHER_FIELDS)
+    reads_teacher = teacher is not None and bool(needs & TEACHER_FIELDS)
     # The policy names candidates itself, which is a pass of its own.
     candidates = {"extras.candidates", "extras.teacher_candidate_logp"} & needs
     names = teacher is not None and bool(candidates) and teacher.chosen_by == "policy"
     old = {"old_logp", "value"} & needs or any(name.startswith(OLD) for name in needs)
     layers = [name for name in evaluates if layer_of(name.removeprefix("extras.")) is not None]
-    return Demands(
-        frozen=compared + (teacher is not None and teacher.rate < 1),
+    return MethodRequirements(
+        frozen=policies + (teacher is not None and teacher.rate < 1),
         critic="value" in needs | evaluates,
         own=bool(old) + names,
-        other=compared + asks,
+        other=policies + reads_teacher,
         survey=bool(algorithm.required_full_batch_outputs),
         prompts="extras.prompt_logp" in needs,
         heads=len(layers),

@@ -45,23 +45,23 @@ def decoding(job: PlannedJob, eff: Efficiency, concurrent: int) -> Decoding:
     """One batch of rollouts on the sampler that gets the longest answer.
 
     A pass over a rows takes what calling its layers takes, and the longer of 2 (M + V d) a FLOPs and reading the
-    weights; beside it each row's token reads its row's keys and values, 2 b L K D bytes for each token before it (or
+    weights; in addition, each row's token reads its row's keys and values, 2 b L K D bytes for each token before it (or
     does their 4 L H D FLOPs, if that is longer), a sampler of t devices adds up 2 L times 2 (t - 1) / t b d a bytes
     between them
     (Shoeybi et al. 2019, arXiv 1909.08053), and choosing reads V a logits. The pass count is the longest answer's, or
     longest sum of answers where rows wait for a place.
     """
     batch, shape, device, t = job.batch, job.shape, job.device, job.tensor
-    mine = list(batch.lengths[::-1][:: job.replicas] if len(batch.lengths) >= job.replicas else batch.lengths[-1:])
-    each = math.ceil(job.rows / job.replicas) / len(mine)
-    places = slots(mine, max(1, round(concurrent / each)))
+    lengths = list(batch.lengths[::-1][:: job.replicas] if len(batch.lengths) >= job.replicas else batch.lengths[-1:])
+    rows_per_length = math.ceil(job.rows / job.replicas) / len(lengths)
+    places = slots(lengths, max(1, round(concurrent / rows_per_length)))
     peak, weights = device.rate(job.precision) * t, shape.matrix + shape.head
     bandwidth = eff.memory * device.reads(memory.weights(weights, job.work) / t) * t
     calls = eff.call * shape.layers
     parts = dict.fromkeys(("calls", "products", "weights read", "choosing", "links"), 0.0)
     tail = before = 0.0
     for i, end in enumerate(places):
-        rows, passes = (len(places) - i) * each, end - before
+        rows, passes = (len(places) - i) * rows_per_length, end - before
         if passes <= 0:
             continue
         before = end
@@ -70,7 +70,7 @@ def decoding(job: PlannedJob, eff: Efficiency, concurrent: int) -> Decoding:
         reading = job.work * read_once / bandwidth
         chosen = CHOOSING * rows * shape.vocabulary
         choosing = chosen / (eff.memory * device.reads(chosen / t) * t)
-        sent = 2 * (t - 1) / t * job.work * shape.width * rows / device.reach(t)
+        sent = 2 * (t - 1) / t * job.work * shape.width * rows / device.link_bandwidth(t)
         links = 2 * shape.layers * (sent + LATENCY) if t > 1 else 0.0
         parts["calls"] += passes * calls
         parts["products" if product > reading else "weights read"] += passes * max(product, reading)
@@ -78,11 +78,11 @@ def decoding(job: PlannedJob, eff: Efficiency, concurrent: int) -> Decoding:
         parts["links"] += passes * links
         if i > 0.9 * len(places):
             tail += passes * (calls + max(product, reading) + choosing + links)
-    pairs = each * sum(flops.behind(batch.prompt, n) for n in mine)
+    pairs = rows_per_length * sum(flops.behind(batch.prompt, n) for n in lengths)
     cache = memory.kv_cache(shape, pairs, job.work) / (eff.memory * device.reads(memory.kv_cache(shape, pairs, 1)) * t)
     attention = 4 * shape.layers * shape.queries * pairs / (eff.decode * peak)
     parts["keys and values"] = max(cache, attention)
-    parts["host"] = eff.token * each * sum(mine)
+    parts["host"] = eff.token * rows_per_length * sum(lengths)
     return Decoding(parts, tail)
 
 
@@ -131,21 +131,21 @@ def learning(job: PlannedJob, eff: Efficiency) -> dict[str, float]:
     arXiv 1910.02054, section 7).
     """
     shape, device, needs = job.shape, job.device, job.demands
-    one, peak = over_batch(job), eff.learn * device.rate(job.precision)
-    calls = eff.call * shape.layers * one.pieces
+    one_pass, peak = over_batch(job), eff.learn * device.rate(job.precision)
+    calls = eff.call * shape.layers * one_pass.pieces
     bandwidth = eff.memory * device.bandwidth
-    forward = one.flops / peak + eff.touch * one.kept / 3 / bandwidth + calls
+    forward = one_pass.flops / peak + eff.touch * one_pass.kept / 3 / bandwidth + calls
     surveys = needs.survey * job.epochs if job.split else 0
     prompts = needs.prompts * flops.forward(
         shape, job.batch.prompts * job.prompt / job.learners, job.batch.prompt_pairs / job.learners, 0
     )
     times = (2 if job.lora else 3) + 0.0
-    learn = job.epochs * (times * one.flops / peak + eff.touch * one.kept / bandwidth + 3 * calls)
+    learn = job.epochs * (times * one_pass.flops / peak + eff.touch * one_pass.kept / bandwidth + 3 * calls)
     if job.checkpointing:
-        learn += job.epochs * (one.layers_flops / peak + calls)
+        learn += job.epochs * (one_pass.layers_flops / peak + calls)
     learned = memory.adapter(shape, job.lora) if job.lora else shape.parameters
     update = job.optimiser_steps * UPDATE * job.size * learned / job.shards / bandwidth
-    links = _links(job, one.pieces, learned, needs.own + needs.other + surveys)
+    links = _links(job, one_pass.pieces, learned, needs.own + needs.other + surveys)
     return {
         "passes before learning": (needs.own + needs.other + surveys) * forward + prompts / peak,
         "learning": learn,
@@ -155,23 +155,23 @@ def learning(job: PlannedJob, eff: Efficiency) -> dict[str, float]:
 
 
 def _links(job: PlannedJob, pieces: int, learned: float, before: float) -> float:
-    n, reach = job.learners, job.device.reach(job.learners)
+    n, bandwidth = job.learners, job.device.link_bandwidth(job.learners)
     if n == 1:
         return 0.0
     share = (n - 1) / n
     if job.shards == 1:
-        return job.optimiser_steps * 2 * share * job.size * learned / reach
+        return job.optimiser_steps * 2 * share * job.size * learned / bandwidth
     weights = share * job.work * job.shape.parameters
     passes = pieces * (2 * job.epochs + before)
-    return (passes * weights + pieces * job.epochs * share * job.size * learned) / reach
+    return (passes * weights + pieces * job.epochs * share * job.size * learned) / bandwidth
 
 
 def handing_over(job: PlannedJob, eff: Efficiency) -> float:
-    """The new weights' way to the samplers: laid out anew beside the learner, gathered from its shards, or sent."""
+    """The new weights' way to the samplers: laid out anew next to the learner, gathered from its shards, or sent."""
     if not job.demands.sampling_overhead:
         return 0.0
     whole = memory.weights(job.shape.parameters, job.work)
     laid_out = 2 * whole / job.tensor / (eff.memory * job.device.bandwidth)
     if job.apart:
-        return laid_out + whole / job.device.reach(job.devices)
-    return laid_out + (whole / job.device.reach(job.devices) if job.shards > 1 else 0.0)
+        return laid_out + whole / job.device.link_bandwidth(job.devices)
+    return laid_out + (whole / job.device.link_bandwidth(job.devices) if job.shards > 1 else 0.0)

@@ -15,7 +15,7 @@ class ModelShape:
     """L `layers` of `width` d: attention of H `heads`, which share K `kv_heads` of `head_width` D, and an MLP of
     `inner` f, with a gate or without.
 
-    experts: MLPs beside each other in a layer, of which each token meets `active`, chosen by a router; 1 and 1 for
+    experts: parallel MLPs of a layer, of which each token meets `active`, chosen by a router; 1 and 1 for
     none. vocabulary: V. tied: whether the output layer is the embedding. positions: learned ones. qkv_bias, bias: of
     the attention's inputs, and of all other products. norm_bias: of the normalisations. head_norm: queries and keys
     have norms of their own. counted: parameters as counted on the model itself, where the config is not understood.

@@ -150,7 +150,7 @@ def turned(model: Any) -> bool:
     return any(not isinstance(module, nn.Linear) for module in linear_maps(model).values())
 
 
-def check_scale(config: Any, said: str) -> None:
+def check_scale(config: Any, description: str) -> None:
     """Raises an error for an adapter whose scale of 0 cancels its weights.
 
     Raises:
@@ -158,8 +158,8 @@ def check_scale(config: Any, said: str) -> None:
     """
     if getattr(config, "lora_alpha", None) == 0:
         raise ConfigError(
-            f"{said} has lora_alpha = 0, which multiplies it by 0 (verl's merger writes that where it does not know "
-            "better); set the alpha of its training in adapter_config.json"
+            f"{description} has lora_alpha = 0, which multiplies it by 0 (verl's merger writes that where no value is "
+            "given); set the alpha of its training in adapter_config.json"
         )
 
 
@@ -168,8 +168,8 @@ def _unusual(config: Any) -> str | None:
     kind = getattr(config.peft_type, "value", config.peft_type)
     if kind != "LORA":
         return f"the kind {kind}"
-    asked = ("use_dora", "lora_bias", "modules_to_save", "trainable_token_indices", "layer_replication")
-    extra = [f"{name}: {value}" for name in asked if (value := getattr(config, name, None))]
+    features = ("use_dora", "lora_bias", "modules_to_save", "trainable_token_indices", "layer_replication")
+    extra = [f"{name}: {value}" for name in features if (value := getattr(config, name, None))]
     if config.bias != "none":
         extra.append(f"bias: {config.bias}")
     return ", ".join(extra) or None
@@ -185,9 +185,9 @@ def _misfit(model: Any, tensors: Mapping[str, Tensor]) -> str | None:
         if place not in known:
             return f"the model has no linear map {place}"
         out, inputs = shape_of(known[place])
-        found, wanted = (tensor.shape[1], inputs) if side == "lora_A" else (tensor.shape[0], out)
-        if found != wanted:
-            return f"{place} has {wanted} {'inputs' if side == 'lora_A' else 'outputs'}, and the adapter {found}"
+        size, expected = (tensor.shape[1], inputs) if side == "lora_A" else (tensor.shape[0], out)
+        if size != expected:
+            return f"{place} has {expected} {'inputs' if side == 'lora_A' else 'outputs'}, and the adapter {size}"
     return None if tensors else "it holds nothing"
 
 
@@ -254,8 +254,8 @@ def write_adapter(folder: Path, config: Any, tensors: Mapping[str, Tensor]) -> N
     config.inference_mode = True
     with contextlib.redirect_stdout(None):
         config.save_pretrained(str(folder))
-    held = {PREFIX + name: t.detach().cpu().contiguous() for name, t in tensors.items()}
-    save_file(held, folder / "adapter_model.safetensors", metadata={"format": "pt"})
+    factors = {PREFIX + name: t.detach().cpu().contiguous() for name, t in tensors.items()}
+    save_file(factors, folder / "adapter_model.safetensors", metadata={"format": "pt"})
 
 
 def fingerprint(parameters: Mapping[str, Tensor]) -> str:

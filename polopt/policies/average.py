@@ -35,9 +35,9 @@ class Average:
         """Updates the average after the followed policy was trained on one more batch."""
         if self.rate in (0, 1):
             return
-        now = dict(self.followed.named_parameters())
+        current = dict(self.followed.named_parameters())
         for name, mean in self._means.items():
-            mean.lerp_(now[name].detach().to(mean.dtype), self.rate)
+            mean.lerp_(current[name].detach().to(mean.dtype), self.rate)
         self._write()
 
     def state(self) -> dict[str, Tensor]:

@@ -50,23 +50,23 @@ class Dialogue:
 
     def openings(self, begun: Sequence[tuple[str, Sequence[dict[str, str]]]]) -> list[list[int]]:
         """Returns `opening` of many (observation, history) in one faster call; equal ones are tokenized once."""
-        keys = [(said, repr(history)) for said, history in begun]
+        keys = [(observation, repr(history)) for observation, history in begun]
         unlike = dict(zip(keys, begun, strict=True))
         found = dict(zip(unlike, self._openings([*unlike.values()]), strict=True))
         return [[*found[key]] for key in keys]
 
     def _openings(self, begun: Sequence[tuple[str, Sequence[dict[str, str]]]]) -> list[list[int]]:
         if self.tokenizer.chat_template is not None:
-            texts = [self._render([*history, _user(said)], answer_next=True) for said, history in begun]
+            texts = [self._render([*history, _user(observation)], answer_next=True) for observation, history in begun]
             return self._ids(texts)
-        spoken = next((history for _, history in begun if history), None)
-        if spoken is not None:
+        first_history = next((history for _, history in begun if history), None)
+        if first_history is not None:
             raise ConfigError(
-                f"a prompt has messages before it (role {spoken[0]['role']!r}), and the tokenizer has no chat "
+                f"a prompt has messages before it (role {first_history[0]['role']!r}), and the tokenizer has no chat "
                 "template to write them; take a chat model as policy.model, set tokenizer.chat_template and save the "
                 "tokenizer into that folder, or write the prompts as plain text"
             )
-        return self.tokenizer([said for said, _ in begun])["input_ids"] if begun else []
+        return self.tokenizer([observation for observation, _ in begun])["input_ids"] if begun else []
 
     def reply(self, observation: str, stop: int) -> list[int]:
         """Returns the ids between an answer, which ended with the token `stop`, and the beginning of the next."""

@@ -98,15 +98,15 @@ class Decoder:
         rotation = self.rotations(packed.position)
         *layers, last = self.layers()
         run: Callable[..., Tensor] = recomputed if self.checkpointing else _once
-        passed = {}
+        inner_outputs = {}
         for number, layer in enumerate(layers, start=1):
             x = run(_whole_layer, layer, packed, x, rotation)
             if number in inner:
-                passed[number] = ops.take(x, at)
+                inner_outputs[number] = ops.take(x, at)
         x = run(_last_layer, last, packed, x, rotation, at)
         if len(layers) + 1 in inner:
-            passed[len(layers) + 1] = x
-        return self.final_norm()(x), passed
+            inner_outputs[len(layers) + 1] = x
+        return self.final_norm()(x), inner_outputs
 
     @torch.no_grad()
     def _agrees(self) -> bool:
@@ -115,10 +115,10 @@ class Decoder:
         real = tokens >= 0
         packed = pack(tokens, prompt=torch.full((4,), 2), end=real.sum(1), dtype=self.dtype)
         head = model.get_output_embeddings()
-        here = head(self.read(packed, packed.where[real])[0])
-        there = model(input_ids=tokens.clamp(min=1), use_cache=False).logits[real]
+        own_logits = head(self.read(packed, packed.where[real])[0])
+        logits = model(input_ids=tokens.clamp(min=1), use_cache=False).logits[real]
         tolerance = 1e-4 if self.dtype in (torch.float32, torch.float64) else 5e-2
-        return bool(((here - there).abs() <= tolerance * there.abs().max()).all())
+        return bool(((own_logits - logits).abs() <= tolerance * logits.abs().max()).all())
 
 
 def _once(layer: Callable[..., Tensor], *arguments: Any) -> Tensor:

@@ -47,7 +47,7 @@ def new_policy(
     if not isinstance(kind, str) or kind not in CONFIG_MAPPING:
         close = difflib.get_close_matches(str(kind), list(CONFIG_MAPPING), n=1)
         hint = f"; did you mean {close[0]!r}?" if close else ""
-        raise ConfigError(f"policy.config.model_type = {kind!r:.60} is no architecture that transformers knows{hint}")
+        raise ConfigError(f"policy.config.model_type = {kind!r:.60} is no architecture of transformers{hint}")
     settings = {str(key): value for key, value in settings.items()}
     plain = AutoConfig.for_model(kind)
     known = {*plain.to_dict(), *plain.attribute_map, "attn_implementation"} - FROM_TOKENIZER

@@ -29,27 +29,27 @@ class Backbone:
         if not self.layers or not self._agrees(model):
             raise ValueError(
                 f"the layers of {type(model).__name__} are not found in it, so they have no policies; take a part that "
-                "asks for none"
+                "needs none"
             )
 
     @contextlib.contextmanager
-    def listening(
+    def recording(
         self, numbers: Collection[int], rows: Tensor | slice, columns: Tensor | slice
     ) -> Iterator[dict[int, Tensor]]:
         """Records, in forward passes inside the context, the outputs of the layers `numbers`, from 1, at (rows,
         columns)."""
-        passed: dict[int, Tensor] = {}
+        outputs: dict[int, Tensor] = {}
 
-        def hear(number: int, output: Any) -> None:
-            passed[number] = (output if isinstance(output, Tensor) else output[0])[rows, columns]
+        def record(number: int, output: Any) -> None:
+            outputs[number] = (output if isinstance(output, Tensor) else output[0])[rows, columns]
 
         hooks = [
-            layer.register_forward_hook(lambda module, arguments, output, number=number: hear(number, output))
+            layer.register_forward_hook(lambda module, arguments, output, number=number: record(number, output))
             for number, layer in enumerate(self.layers, start=1)
             if number in numbers
         ]
         try:
-            yield passed
+            yield outputs
         finally:
             for hook in hooks:
                 hook.remove()
@@ -57,10 +57,10 @@ class Backbone:
     @torch.no_grad()
     def _agrees(self, model: Any) -> bool:
         last = len(self.layers)
-        with self.listening({last}, slice(None), slice(None)) as passed:
+        with self.recording({last}, slice(None), slice(None)) as outputs:
             tokens = torch.tensor([[2, 1]], device=model.device)
             states = model.base_model(input_ids=tokens, use_cache=False).last_hidden_state
-        return last in passed and torch.allclose(self.norm(passed[last]), states, rtol=1e-4, atol=1e-5)
+        return last in outputs and torch.allclose(self.norm(outputs[last]), states, rtol=1e-4, atol=1e-5)
 
 
 @torch.no_grad()
@@ -73,11 +73,11 @@ def has_plain_head(model: Any) -> bool:
     """
     if model.base_model is model:
         return False
-    seen: list[Tensor] = []
+    scaled: list[Tensor] = []
 
     def enlarge(module: nn.Module, arguments: Any, output: Any) -> Any:
         output.last_hidden_state = output.last_hidden_state * 1e3
-        seen.append(output.last_hidden_state)
+        scaled.append(output.last_hidden_state)
         return output
 
     head, hook = model.get_output_embeddings(), model.base_model.register_forward_hook(enlarge)
@@ -85,4 +85,4 @@ def has_plain_head(model: Any) -> bool:
         logits = model(input_ids=torch.tensor([[2, 1]], device=model.device), use_cache=False).logits
     finally:
         hook.remove()
-    return head is not None and len(seen) == 1 and torch.allclose(head(seen[0]), logits, rtol=1e-4, atol=1e-3)
+    return head is not None and len(scaled) == 1 and torch.allclose(head(scaled[0]), logits, rtol=1e-4, atol=1e-3)

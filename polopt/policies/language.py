@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from polopt import ops
 from polopt.evaluation import Evaluation
 from polopt.experience import Experience
-from polopt.layers import Layer, Said
+from polopt.layers import Layer, LayerOutput
 from polopt.policies.adapter import AdapterSpec, is_adapted, load_adapter, merged, merged_state, new_adapter
 from polopt.policies.checkpointing import checkpoint_layers
 from polopt.policies.decoder import Decoder
@@ -241,37 +241,39 @@ class LanguagePolicy(nn.Module):
         layers, named = layers_in(extras), "candidate_logp" in extras and not top
         self._check(experience, layers, named=named)
         row, column = experience.mask.nonzero(as_tuple=True)
-        asks_value = "value" in needs and self.critic is not None
-        rows, columns = positions_read(experience.mask, row, column, final=asks_value)
+        needs_value = "value" in needs and self.critic is not None
+        rows, columns = positions_read(experience.mask, row, column, final=needs_value)
         inner = {layer.at(self.depth) for layer in layers}
-        hidden, passed, logits_of = self._read(experience.extras["tokens"], begun(experience), rows, columns, inner)
+        hidden, inner_states, logits_of = self._read(
+            experience.extras["tokens"], begun(experience), rows, columns, inner
+        )
         n, names = len(row), frozenset((extras & REDUCTIONS.keys()) | ({"entropy"} & needs))
         query = query_at(experience, row, column, names=names, named=named, top=top)
         if self._plain_head and "logits" not in needs:
-            said = self._from_states(hidden[:n], query)
+            outputs = self._from_states(hidden[:n], query)
         else:
-            said = self._from_logits(logits_of(n), query)
-        for layer, sayings in layers.items():
-            said |= self._of_layer(layer, passed[layer.at(self.depth)][:n], sayings, query)
+            outputs = self._from_logits(logits_of(n), query)
+        for layer, names_of_layer in layers.items():
+            outputs |= self._of_layer(layer, inner_states[layer.at(self.depth)][:n], names_of_layer, query)
         final = {}
-        if asks_value:
+        if needs_value:
             value = self._value(hidden)
-            said["value"], final = value[:n], {"final_value": value[n:]}
+            outputs["value"], final = value[:n], {"final_value": value[n:]}
         if "logits" not in needs:
-            said.pop("logits", None)
-        return {**by_position(said, experience.mask, row, column), **final}
+            outputs.pop("logits", None)
+        return {**by_position(outputs, experience.mask, row, column), **final}
 
     def _check(self, experience: Experience, layers: Collection[Layer], *, named: bool) -> None:
         """Checks the batch's fields, decisions and layers.
 
         named: whether the batch must contain the candidates.
         """
-        wanted = {"extras.tokens"} | ({"extras.kept"} if experience.support.truncated else set())
-        experience.require(wanted | ({"extras.candidates"} if named else set()), by="LanguagePolicy.evaluate")
+        required = {"extras.tokens"} | ({"extras.kept"} if experience.support.truncated else set())
+        experience.require(required | ({"extras.candidates"} if named else set()), by="LanguagePolicy.evaluate")
         tokens, mask = experience.extras["tokens"], experience.mask
         if mask[:, 0].any() or (mask & (tokens < 0)).any() or (mask[:, 1:] & (tokens[:, :-1] < 0)).any():
             raise ValueError(
-                "LanguagePolicy.evaluate: every decision must be a token that stands right behind another one; "
+                "LanguagePolicy.evaluate: every decision must be a token that follows directly after another one; "
                 "found one that is padding, or that has padding or nothing before it"
             )
         self._refuse(layers)
@@ -292,7 +294,7 @@ class LanguagePolicy(nn.Module):
             if not self._plain_head:
                 raise ValueError(
                     f"{type(self.model).__name__} does more to hidden states than its output layer does, so its layers "
-                    "have no policies; take a part that asks for none"
+                    "have no policies; take a part that needs none"
                 )
         if layers and self.decoder is None:
             _ = self._trunk
@@ -300,20 +302,24 @@ class LanguagePolicy(nn.Module):
     def _from_states(self, hidden: Tensor, query: Query) -> dict[str, Tensor]:
         head = self.model.get_output_embeddings()
         candidates = likeliest(hidden, head, query.kept, query.top) if query.top else query.candidates
-        said = score(hidden, head, query.chosen, query.kept, query.temperature, query.names, candidates)
-        return said | ({"candidates": candidates} if query.top and candidates is not None else {})
+        outputs = score(hidden, head, query.chosen, query.kept, query.temperature, query.names, candidates)
+        return outputs | ({"candidates": candidates} if query.top and candidates is not None else {})
 
     def _from_logits(self, logits: Tensor, query: Query) -> dict[str, Tensor]:
         logits = ops.heated(ops.wide(logits), query.temperature)
         candidates = likeliest_of(logits, query.kept, query.top) if query.top else query.candidates
-        said = score_logits(logits, query.chosen, query.kept, query.names, candidates)
-        return said | {"logits": logits} | ({"candidates": candidates} if query.top and candidates is not None else {})
+        outputs = score_logits(logits, query.chosen, query.kept, query.names, candidates)
+        return (
+            outputs | {"logits": logits} | ({"candidates": candidates} if query.top and candidates is not None else {})
+        )
 
-    def _of_layer(self, layer: Layer, states: Tensor, sayings: Collection[Said], query: Query) -> dict[str, Tensor]:
-        head, names = self.model.get_output_embeddings(), {"entropy"} & set(sayings)
+    def _of_layer(
+        self, layer: Layer, states: Tensor, requested: Collection[LayerOutput], query: Query
+    ) -> dict[str, Tensor]:
+        head, names = self.model.get_output_embeddings(), {"entropy"} & set(requested)
         states = self._norm(states) if layer.normed else states
-        said = score(states, head, query.chosen, query.kept, query.temperature, names)
-        return {layer.name(saying): said[saying] for saying in sayings}
+        values = score(states, head, query.chosen, query.kept, query.temperature, names)
+        return {layer.name(name): values[name] for name in requested}
 
     @property
     def depth(self) -> int:
@@ -349,9 +355,9 @@ class LanguagePolicy(nn.Module):
             end = columns.new_zeros(len(tokens)).scatter_reduce(0, rows, columns + 1, "amax")
             prompt = torch.where(started.any(1), started.int().argmax(1) - first, 0)
             packed = pack(tokens, prompt, end, decoder.dtype)
-            hidden, passed = decoder.read(packed, packed.where[rows, columns], inner)
+            hidden, inner_states = decoder.read(packed, packed.where[rows, columns], inner)
             head = decoder.head()
-            return hidden, passed, lambda n: head(hidden[:n])
+            return hidden, inner_states, lambda n: head(hidden[:n])
         # Padding on the right is invisible to the tokens before it, so any id will do; transformers would warn about
         # the tokenizer's own padding id.
         width = int(columns.max()) + 1 if len(columns) else 1
@@ -362,9 +368,9 @@ class LanguagePolicy(nn.Module):
         }
         with self.arithmetic():
             if self._plain_head:
-                unheard: contextlib.AbstractContextManager[dict[int, Tensor]] = contextlib.nullcontext({})
-                with self._trunk.listening(inner, rows, columns) if inner else unheard as passed:
+                not_recording: contextlib.AbstractContextManager[dict[int, Tensor]] = contextlib.nullcontext({})
+                with self._trunk.recording(inner, rows, columns) if inner else not_recording as inner_states:
                     hidden = self.model.base_model(**arguments).last_hidden_state[rows, columns]
-                return hidden, passed, lambda n: self.model.get_output_embeddings()(hidden[:n])
+                return hidden, inner_states, lambda n: self.model.get_output_embeddings()(hidden[:n])
             output = self.model(**arguments, output_hidden_states=True)
         return output.hidden_states[-1][rows, columns], {}, lambda n: output.logits[rows[:n], columns[:n]]

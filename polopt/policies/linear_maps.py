@@ -82,7 +82,7 @@ class Linear:
             return Linear(tuple(weights), tuple(biases), adapters)
         whole = [w.new_zeros(len(w)) if b is None else b for w, b in zip(weights, biases, strict=True)]
         bias = None if biases == [None] * len(biases) else torch.cat(whole)
-        return Linear((torch.cat(weights),), (bias,), (_beside(weights, adapters),))
+        return Linear((torch.cat(weights),), (bias,), (_joint_adapter(weights, adapters),))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,7 +106,7 @@ class Prepared:
         return self.joined(before, *inputs).split(self.sizes, -1)
 
 
-def _beside(weights: list[Tensor], adapters: tuple[LowRank | None, ...]) -> LowRank | None:
+def _joint_adapter(weights: list[Tensor], adapters: tuple[LowRank | None, ...]) -> LowRank | None:
     """Returns one adapter for all the maps of one x, with block-diagonal `up`."""
     if not any(adapters):
         return None

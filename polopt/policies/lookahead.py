@@ -1,4 +1,4 @@
-"""Branching rollouts: several continuations of one context, which look ahead before they are kept."""
+"""Branching rollouts: several continuations of one context are sampled and compared before they are kept."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from polopt import ops
 from polopt.policies.rollout_record import Sampled, inverted
-from polopt.policies.sampler import drawn
+from polopt.policies.sampler import uniform_noise
 from polopt.policies.sampler_steps import Steps
 from polopt.sampling.lookahead import Lookahead
 from polopt.support import Support
@@ -39,10 +39,10 @@ class _Branch:
     over: bool = False
 
     def copy(self, slot: int, *, tree: bool, born: int) -> _Branch:
-        said = (list(self.tokens), list(self.logp), list(self.entropy))
-        return _Branch(self.root, slot, tree, self, born, *said, over=self.over)
+        tokens_and_statistics = (list(self.tokens), list(self.logp), list(self.entropy))
+        return _Branch(self.root, slot, tree, self, born, *tokens_and_statistics, over=self.over)
 
-    def say(self, token: int, logp: float, entropy: float) -> None:
+    def append(self, token: int, logp: float, entropy: float) -> None:
         self.tokens.append(token)
         self.logp.append(logp)
         self.entropy.append(entropy)
@@ -70,7 +70,7 @@ def explore(
 
     `logp` is the policy's own over the support. Rows of a tree are not samples of that distribution.
     """
-    noise = drawn(limit, sum(copies), generator)
+    noise = uniform_noise(limit, sum(copies), generator)
     grown = _Grown(copies, branches, rule)
     logits = steps.begin(contexts, [1 + n - b if b else n for n, b in zip(copies, branches, strict=True)], limit)
     noise = noise.to(logits.device)
@@ -82,12 +82,12 @@ def explore(
         rows = torch.tensor([*range(len(logits)), *parents], device=logits.device)
         if parents:
             steps.fork(rows[len(logits) :])
-        _say(grown.running, token, logp[rows], p[rows], ends(token))
+        _append_tokens(grown.running, token, logp[rows], p[rows], ends(token))
         grown.prune(step + 1)
         copied = grown.settle(step + 1, limit)
         if copied:
             steps.fork(torch.tensor(copied, device=logits.device))
-        left = grown.drop_the_others()
+        left = grown.drop_finished()
         if step + 1 == limit or not left:
             break
         if left != list(range(len(rows) + len(copied))):
@@ -101,13 +101,13 @@ def _law(logits: Tensor, support: Support) -> tuple[Tensor, Tensor]:
     return logp, logp.exp()
 
 
-def _say(running: Sequence[_Branch], token: Tensor, logp: Tensor, p: Tensor, over: Tensor) -> None:
-    said = logp.gather(1, token[:, None])[:, 0]
-    if not said.isfinite().all():
+def _append_tokens(running: Sequence[_Branch], token: Tensor, logp: Tensor, p: Tensor, over: Tensor) -> None:
+    chosen_logp = logp.gather(1, token[:, None])[:, 0]
+    if not chosen_logp.isfinite().all():
         raise FloatingPointError("explore: the model's logits are not finite; its weights, or training, diverged")
-    lists = (token.tolist(), said.tolist(), ops.entropy_of(logp).tolist(), over.tolist())
+    lists = (token.tolist(), chosen_logp.tolist(), ops.entropy_of(logp).tolist(), over.tolist())
     for branch, t, lp, h, end in zip(running, *lists, strict=True):
-        branch.say(t, lp, h)
+        branch.append(t, lp, h)
         branch.over = end
 
 
@@ -119,32 +119,32 @@ class _Grown:
     """
 
     def __init__(self, copies: Sequence[int], branches: Sequence[int], rule: Lookahead) -> None:
-        self.room, self.rule = branches, rule
+        self.capacity, self.rule = branches, rule
         self.members: list[list[_Branch]] = []
         self.plain: list[list[_Branch]] = []
         self.running: list[_Branch] = []
         self.first = [sum(copies[:root]) for root in range(len(copies))]  # slots
-        for root, (count, room, slot) in enumerate(zip(copies, branches, self.first, strict=True)):
-            self.members.append([_Branch(root, slot, tree=True)] if room else [])
-            self.plain.append([_Branch(root, slot + i, tree=False) for i in range(room, count)])
+        for root, (count, capacity, slot) in enumerate(zip(copies, branches, self.first, strict=True)):
+            self.members.append([_Branch(root, slot, tree=True)] if capacity else [])
+            self.plain.append([_Branch(root, slot + i, tree=False) for i in range(capacity, count)])
             self.running += [*self.members[root], *self.plain[root]]
 
-    def choose(self, drawn_: Tensor, p: Tensor, step: int) -> tuple[Tensor, list[int]]:
+    def choose(self, sampled: Tensor, p: Tensor, step: int) -> tuple[Tensor, list[int]]:
         """Returns each row's token followed by those of new branches, and the rows that new branches copy."""
         ids, opens = self.rule.opens(p)
-        token = torch.where(torch.tensor([b.tree for b in self.running], device=p.device), ids[:, 0], drawn_)
+        token = torch.where(torch.tensor([b.tree for b in self.running], device=p.device), ids[:, 0], sampled)
         parents: list[int] = []
         born: list[int] = []
         where = [i for i, b in enumerate(self.running) if b.tree]
-        wanted = opens[:, 1:].nonzero().tolist() if where else []
+        openings = opens[:, 1:].nonzero().tolist() if where else []
         trees = set(where)
-        asked: dict[int, list[tuple[int, int]]] = {}
-        for row, rank in wanted:
+        candidates: dict[int, list[tuple[int, int]]] = {}
+        for row, rank in openings:
             if row in trees:
-                asked.setdefault(self.running[row].root, []).append((rank + 1, row))
-        full = {root: len(self.members[root]) >= self.room[root] for root in {self.running[i].root for i in where}}
-        for root, found in sorted(asked.items()):
-            for rank, row in sorted(found)[: self.room[root] - len(self.members[root])]:
+                candidates.setdefault(self.running[row].root, []).append((rank + 1, row))
+        full = {root: len(self.members[root]) >= self.capacity[root] for root in {self.running[i].root for i in where}}
+        for root, found in sorted(candidates.items()):
+            for rank, row in sorted(found)[: self.capacity[root] - len(self.members[root])]:
                 branch = self.running[row].copy(self._slot(root), tree=True, born=step)
                 self.members[root].append(branch)
                 self.running.append(branch)
@@ -153,23 +153,23 @@ class _Grown:
         branching = set(parents)
         for row in where:
             if row not in branching and self.rule.samples(full[self.running[row].root]):
-                token[row] = drawn_[row]
+                token[row] = sampled[row]
         return torch.cat([token, token.new_tensor(born)]), parents
 
     def _slot(self, root: int) -> int:
         taken = {b.slot for b in self.members[root]}
         first = self.first[root]
-        return next(slot for slot in range(first, first + self.room[root]) if slot not in taken)
+        return next(slot for slot in range(first, first + self.capacity[root]) if slot not in taken)
 
     def prune(self, length: int) -> None:
         """Drops branches that repeat their parent's tokens, and their descendants."""
         for root, members in enumerate(self.members):
-            gone = {id(b) for b in members if self._repeats(b, length)}
-            if gone:
+            dropped = {id(b) for b in members if self._repeats(b, length)}
+            if dropped:
                 for branch in members:  # parents come before their branches
-                    if branch.parent is not None and id(branch.parent) in gone:
-                        gone.add(id(branch))
-                self.members[root] = [b for b in members if id(b) not in gone]
+                    if branch.parent is not None and id(branch.parent) in dropped:
+                        dropped.add(id(branch))
+                self.members[root] = [b for b in members if id(b) not in dropped]
 
     def _repeats(self, branch: _Branch, length: int) -> bool:
         parent, age = branch.parent, length - branch.born
@@ -187,13 +187,13 @@ class _Grown:
             youngest = step - max(b.born for b in members)
             over = all(b.over for b in members)
             if step < limit and not self.rule.ends(
-                step=step, limit=limit, branches=len(members), room=self.room[root], youngest=youngest, over=over
+                step=step, limit=limit, branches=len(members), room=self.capacity[root], youngest=youngest, over=over
             ):
                 continue
             for branch in members:
                 branch.tree = False
             models = [b for b in members if not b.over] or list(members)
-            for i in range(self.room[root] - len(members)):
+            for i in range(self.capacity[root] - len(members)):
                 model = models[i % len(models)]
                 branch = model.copy(self._slot(root), tree=False, born=step)
                 members.append(branch)
@@ -202,7 +202,7 @@ class _Grown:
                     self.running.append(branch)
         return copied
 
-    def drop_the_others(self) -> list[int]:
+    def drop_finished(self) -> list[int]:
         """Keeps the rows that are neither over nor dropped, and returns them."""
         kept = {id(b) for b in _all(self.members)} | {id(b) for b in _all(self.plain)}
         left = [row for row, b in enumerate(self.running) if not b.over and id(b) in kept]

@@ -43,21 +43,21 @@ def extract(model: Any, base: Any, rank: int | None = None) -> Extracted:
     Raises:
         ConfigError: the models' parameters have different names or shapes, or no linear map differs.
     """
-    theirs, ours = dict(base.named_parameters()), dict(model.named_parameters())
-    for name in sorted(theirs.keys() | ours.keys()):
-        found = [None if name not in held else tuple(held[name].shape) for held in (ours, theirs)]
+    base_parameters, parameters = dict(base.named_parameters()), dict(model.named_parameters())
+    for name in sorted(base_parameters.keys() | parameters.keys()):
+        found = [None if name not in owner else tuple(owner[name].shape) for owner in (parameters, base_parameters)]
         if found[0] != found[1]:
             raise ConfigError(
-                f"{name} is {_said(found[0])} in the model and {_said(found[1])} in the base: they are not of one shape"
+                f"{name} is {_shape(found[0])} in the model and {_shape(found[1])} in the base: the shapes must match"
             )
-    moved = [name for name in ours if not torch.equal(ours[name], theirs[name])]
+    moved = [name for name in parameters if not torch.equal(parameters[name], base_parameters[name])]
     maps = {f"{name}.weight" for name in linear_maps(base)}
     directions = {}
     for name in (name for name in moved if name in maps):
-        difference = ours[name].double() - theirs[name].double()
+        difference = parameters[name].double() - base_parameters[name].double()
         u, s, vh = torch.linalg.svd(difference.T if turned(base) else difference, full_matrices=False)
         # A bound on the singular values that rounding of the weights may have added to the difference.
-        noise = torch.finfo(ours[name].dtype).eps * float(theirs[name].double().norm())
+        noise = torch.finfo(parameters[name].dtype).eps * float(base_parameters[name].double().norm())
         directions[name.removesuffix(".weight")] = (u, s, vh, int((s > noise).sum()))
     if not directions:
         raise ConfigError("no linear map of the model differs from the base's: there is nothing to make an adapter of")
@@ -66,14 +66,14 @@ def extract(model: Any, base: Any, rank: int | None = None) -> Extracted:
     for name, (u, s, vh, _) in directions.items():
         root = s[:kept].sqrt()
         wide = kept - len(root)  # a map may have fewer directions than the adapter's rank
-        precision = torch.promote_types(ours[f"{name}.weight"].dtype, torch.float32)
+        precision = torch.promote_types(parameters[f"{name}.weight"].dtype, torch.float32)
         factors[f"{name}.lora_A.weight"] = F.pad(root[:, None] * vh[:kept], (0, 0, 0, wide)).to(precision)
         factors[f"{name}.lora_B.weight"] = F.pad(u[:, :kept] * root, (0, wide)).to(precision)
         error[name] = float(s[kept:].norm() / s.norm())
     return Extracted(kept, factors, error, tuple(name for name in moved if name not in maps))
 
 
-def _said(shape: tuple[int, ...] | None) -> str:
+def _shape(shape: tuple[int, ...] | None) -> str:
     return "absent" if shape is None else str(list(shape))
 
 
@@ -82,9 +82,9 @@ def _targets(base: Any, moved: Collection[str]) -> list[str]:
     alike: dict[str, list[str]] = {}
     for name in linear_maps(base):
         alike.setdefault(name.rpartition(".")[2], []).append(name)
-    every = {last: all(name in moved for name in names) for last, names in alike.items()}
-    some = [name for last, names in alike.items() if not every[last] for name in names if name in moved]
-    return sorted([*(last for last in alike if every[last]), *some])
+    all_differ = {last: all(name in moved for name in names) for last, names in alike.items()}
+    some = [name for last, names in alike.items() if not all_differ[last] for name in names if name in moved]
+    return sorted([*(last for last in alike if all_differ[last]), *some])
 
 
 def save_extracted(found: Extracted, folder: Path, base: Any, name: str) -> None:

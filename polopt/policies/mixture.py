@@ -70,8 +70,8 @@ class Tokens:
         return torch.ones_like(log_alpha, dtype=torch.bool)
 
     def draw(self, log_alpha: Tensor, kept: Tensor, generator: torch.Generator) -> Tensor:
-        drawn = torch.multinomial(log_alpha.exp(), self.count, replacement=True, generator=generator)
-        counts = torch.zeros_like(log_alpha).scatter_add_(1, drawn, torch.ones_like(drawn, dtype=log_alpha.dtype))
+        tokens = torch.multinomial(log_alpha.exp(), self.count, replacement=True, generator=generator)
+        counts = torch.zeros_like(log_alpha).scatter_add_(1, tokens, torch.ones_like(tokens, dtype=log_alpha.dtype))
         return counts / self.count
 
     def logp(self, log_alpha: Tensor, thought: Tensor, kept: Tensor) -> Tensor:
@@ -225,7 +225,7 @@ class MixturePolicy(nn.Module):
         B, P = prompts.shape
         T = P + steps
         if self.length < T:
-            raise ValueError(f"MixturePolicy: {P} + {steps} positions are asked for, and it has {self.length}")
+            raise ValueError(f"MixturePolicy: {P} + {steps} positions are requested, and it has {self.length}")
         mixture = torch.zeros(B, T, self.vocabulary, dtype=self.token.dtype, device=prompts.device)
         mixture[:, :P] = nn.functional.one_hot(prompts, self.vocabulary).to(mixture)
         kept = torch.ones(B, T, self.vocabulary, dtype=torch.bool, device=prompts.device)
@@ -240,9 +240,11 @@ class MixturePolicy(nn.Module):
                 mixture[:, t] = nn.functional.one_hot(last, self.vocabulary).to(mixture)
                 continue
             for policy in (self, *beside):
-                theirs = log_alpha if policy is self else policy.law(mixture[:, : t + 1], thought[:, : t + 1])[:, t]
-                mine = self.thoughts.kept(theirs)
-                kept[:, t] = mine if policy is self else kept[:, t] | mine
+                candidate_logp = (
+                    log_alpha if policy is self else policy.law(mixture[:, : t + 1], thought[:, : t + 1])[:, t]
+                )
+                own_kept = self.thoughts.kept(candidate_logp)
+                kept[:, t] = own_kept if policy is self else kept[:, t] | own_kept
             mixture[:, t] = self.thoughts.draw(log_alpha, kept[:, t], generator)
         ended = torch.ones(B, dtype=torch.bool, device=prompts.device)
         batch = Experience(
@@ -271,10 +273,10 @@ class MixturePolicy(nn.Module):
         experience.require({f"extras.{name}" for name in ("mixture", "thought", "support_mask")}, by="MixturePolicy")
         mixture, thought = experience.extras["mixture"], experience.extras["thought"]
         law = self.law(mixture, thought)
-        said = torch.where(mixture > 0, mixture * law, 0).sum(-1)
+        answer_logp = torch.where(mixture > 0, mixture * law, 0).sum(-1)
         thoughts = self.thoughts.logp(law, mixture, experience.extras["support_mask"])
         return Evaluation(
-            logp=torch.where(thought, thoughts, said),
+            logp=torch.where(thought, thoughts, answer_logp),
             support=experience.support,
             logits=law if "logits" in needs else None,  # type: ignore[arg-type]
         )

@@ -99,9 +99,9 @@ class NetworkPolicy(nn.Module):
         observation, action = experience.extras["observation"], experience.extras["action"]
         output = self.actor(observation[:, :-1])
         if self.log_std is None:
-            every = output.log_softmax(-1)
-            logp = every.gather(-1, action[..., None])[..., 0]
-            entropy = -(every.exp() * every).sum(-1)
+            log_p = output.log_softmax(-1)
+            logp = log_p.gather(-1, action[..., None])[..., 0]
+            entropy = -(log_p.exp() * log_p).sum(-1)
         else:
             logp = self._log_density(output, action)
             entropy = (self._log_std() + 0.5 * math.log(2 * math.pi * math.e)).sum().expand_as(logp)

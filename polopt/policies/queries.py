@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from polopt.evaluation import SAID
+from polopt.evaluation import OUTPUTS
 from polopt.experience import Experience
-from polopt.layers import Layer, Said, layer_of
+from polopt.layers import Layer, LayerOutput, layer_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,11 +56,11 @@ def query_at(
     )
 
 
-def layers_in(extras: Iterable[str]) -> dict[Layer, set[Said]]:
+def layers_in(extras: Iterable[str]) -> dict[Layer, set[LayerOutput]]:
     """Returns the requested outputs of each layer."""
-    found: dict[Layer, set[Said]] = {}
-    for said, layer in filter(None, map(layer_of, extras)):
-        found.setdefault(layer, set()).add(said)
+    found: dict[Layer, set[LayerOutput]] = {}
+    for output, layer in filter(None, map(layer_of, extras)):
+        found.setdefault(layer, set()).add(output)
     return found
 
 
@@ -95,18 +95,18 @@ def positions_read(mask: Tensor, row: Tensor, column: Tensor, *, final: bool) ->
     """
     if not final:
         return row, column - 1
-    every = torch.arange(len(mask), device=mask.device)
+    all_rows = torch.arange(len(mask), device=mask.device)
     last = torch.where(mask, torch.arange(mask.shape[1], device=mask.device), 0).amax(1)
-    return torch.cat([row, every]), torch.cat([column - 1, last])
+    return torch.cat([row, all_rows]), torch.cat([column - 1, last])
 
 
-def by_position(said: dict[str, Tensor], mask: Tensor, row: Tensor, column: Tensor) -> dict[str, Any]:
+def by_position(outputs: dict[str, Tensor], mask: Tensor, row: Tensor, column: Tensor) -> dict[str, Any]:
     """Returns the fields of an `Evaluation`, [B, T, ...] each, from outputs [N, ...] of the decisions at (row, column);
     other positions hold 0 (ids: -1)."""
 
     def spread(values: Tensor, blank: int = 0) -> Tensor:
         return values.new_full((*mask.shape, *values.shape[1:]), blank).index_put((row, column), values)
 
-    fields = {name: spread(said[name]) for name in SAID if name in said}
-    more = {name: spread(v, -1 if name == "candidates" else 0) for name, v in said.items() if name not in SAID}
+    fields = {name: spread(outputs[name]) for name in OUTPUTS if name in outputs}
+    more = {name: spread(v, -1 if name == "candidates" else 0) for name, v in outputs.items() if name not in OUTPUTS}
     return {**fields, "extras": more}

@@ -42,10 +42,10 @@ def linear(
     if not (large and torch.is_grad_enabled()):
         x = before(*inputs)
         return tuple(_product(x, w, b) for w, b in zip(weights, biases, strict=True))
-    said: tuple[Tensor, ...] = _Products.apply(
+    products_of_inputs: tuple[Tensor, ...] = _Products.apply(
         before.function, (len(inputs), len(weights)), *inputs, *weights, *biases, *before.parameters
     )
-    return said
+    return products_of_inputs
 
 
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -57,17 +57,19 @@ class _Products(torch.autograd.Function):
     def forward(ctx: Any, function: Callable[..., Tensor], counts: tuple[int, int], *tensors: Any) -> Any:
         ctx.function, ctx.counts = function, counts
         ctx.save_for_backward(*tensors)
-        inputs, weights, biases, parameters = _apart(tensors, counts)
+        inputs, weights, biases, parameters = _split(tensors, counts)
         x = function(*inputs, *parameters)
         return tuple(_product(x, w, b) for w, b in zip(weights, biases, strict=True))
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor | None, ...]:
-        inputs, weights, biases, parameters = _apart(ctx.saved_tensors, ctx.counts)
-        needs = _apart(ctx.needs_input_grad[2:], ctx.counts)
-        wanted = (*needs[0], *needs[3])
-        leaves = [t.detach().requires_grad_(need) for t, need in zip((*inputs, *parameters), wanted, strict=True)]
+        inputs, weights, biases, parameters = _split(ctx.saved_tensors, ctx.counts)
+        needs = _split(ctx.needs_input_grad[2:], ctx.counts)
+        needs_gradient = (*needs[0], *needs[3])
+        leaves = [
+            t.detach().requires_grad_(need) for t, need in zip((*inputs, *parameters), needs_gradient, strict=True)
+        ]
         with torch.enable_grad():
             x = ctx.function(*leaves)
         by_weight = [
@@ -77,18 +79,18 @@ class _Products(torch.autograd.Function):
         by_bias = [
             slope.sum(0).to(b.dtype) if need else None for slope, b, need in zip(slopes, biases, needs[2], strict=True)
         ]
-        found: list[Tensor | None] = [None] * len(leaves)
-        if any(wanted):
+        by_leaf: list[Tensor | None] = [None] * len(leaves)
+        if any(needs_gradient):
             by_x = _product(slopes[0], weights[0].t(), None)
             for slope, weight in zip(slopes[1:], weights[1:], strict=True):
                 by_x += _product(slope, weight.t(), None)
             gradients = iter(torch.autograd.grad(x, [leaf for leaf in leaves if leaf.requires_grad], by_x))
-            found = [next(gradients) if need else None for need in wanted]
-        here = len(inputs)
-        return (None, None, *found[:here], *by_weight, *by_bias, *found[here:])
+            by_leaf = [next(gradients) if need else None for need in needs_gradient]
+        count = len(inputs)
+        return (None, None, *by_leaf[:count], *by_weight, *by_bias, *by_leaf[count:])
 
 
-def _apart(values: Sequence[Any], counts: tuple[int, int]) -> tuple[Sequence[Any], ...]:
+def _split(values: Sequence[Any], counts: tuple[int, int]) -> tuple[Sequence[Any], ...]:
     """Splits values into those of the inputs, the weights, the biases and the function's parameters."""
     inputs, weights = counts
     second, third = inputs + weights, inputs + 2 * weights

@@ -100,8 +100,8 @@ class RolloutRecord:
     def settle(self) -> None:
         """Stores the choices kept by top-k and top-p as ids instead of a mask over the vocabulary."""
         for rows, keep in self.pending:
-            for row, mine in zip(rows.tolist(), keep.cpu(), strict=True):
-                self.kept[row].append(mine.nonzero().flatten())
+            for row, kept_choices in zip(rows.tolist(), keep.cpu(), strict=True):
+                self.kept[row].append(kept_choices.nonzero().flatten())
         self.pending.clear()
 
     def rows(self, goes_on: Tensor) -> list[Sampled]:

@@ -50,14 +50,14 @@ def sample(
     if not all(map(len, contexts)):
         raise ValueError("sample: every context needs at least one token to continue, found an empty one")
     copies = copies_of(contexts, group)
-    noise = drawn(limit, sum(copies), generator)
+    noise = uniform_noise(limit, sum(copies), generator)
     with torch.inference_mode():
         steps = ModelSteps(model) if decoder is None else DecoderSteps(decoder)
         logits = steps.begin(contexts, copies, limit)
         return _continue(steps, logits, noise.to(logits.device), support, stop)
 
 
-def drawn(limit: int, rows: int, generator: torch.Generator) -> Tensor:
+def uniform_noise(limit: int, rows: int, generator: torch.Generator) -> Tensor:
     """Returns uniform random numbers [limit, rows], below 1 by enough that the product with the total mass stays below
     it after rounding."""
     return torch.rand(limit, rows, generator=generator, dtype=torch.float64) * (1 - 2**-52)

@@ -14,7 +14,7 @@ from polopt.policies.decoder import Decoder
 from polopt.policies.packing import pack
 
 # Initial capacity of the cache, in new tokens.
-ROOM = 16
+FIRST_CAPACITY = 16
 
 
 class Steps(Protocol):
@@ -66,7 +66,7 @@ class DecoderSteps:
         for layer in self.layers:
             q, kv = layer.project(x, rotation)
             prompt = kv[flat].permute(2, 0, 3, 1, 4)
-            cache = prompt.new_empty(2, len(shared), layer.kv_heads, width + min(limit, ROOM), layer.width)
+            cache = prompt.new_empty(2, len(shared), layer.kv_heads, width + min(limit, FIRST_CAPACITY), layer.width)
             cache[:, :, :, :width] = prompt[:, shared]
             self.cache.append(cache)
             attended = packed.attend(q, kv)
@@ -80,15 +80,15 @@ class DecoderSteps:
     def step(self, token: Tensor) -> Tensor:
         x = self.decoder.embed(token, self.position)
         rotation = None if self.rotations is None else self.rotations[:, self.position]
-        here, self.width = self.width, self.width + 1
-        room = self.cache[0].shape[3]
-        if here == room:
+        column, self.width = self.width, self.width + 1
+        capacity = self.cache[0].shape[3]
+        if column == capacity:
             # At most doubled: a larger unused reserve would spread the used part over more memory.
-            self.cache = [_roomier(cache, min(self.most, 2 * room)) for cache in self.cache]
+            self.cache = [_grown(cache, min(self.most, 2 * capacity)) for cache in self.cache]
         bias = None if self.bias is None else self.bias[..., : self.width]
         for layer, cache in zip(self.layers, self.cache, strict=True):
             q, kv = layer.project(x, rotation)
-            cache[:, :, :, here] = kv.transpose(0, 1)
+            cache[:, :, :, column] = kv.transpose(0, 1)
             keys, values = cache[:, :, :, : self.width].unbind(0)
             # Query heads that share a key head are queries of one attention.
             attended = _attend(q.view(len(q), layer.kv_heads, -1, layer.width), keys, values, bias)
@@ -115,9 +115,9 @@ class DecoderSteps:
         return self.head(self.final_norm(x))
 
 
-def _roomier(cache: Tensor, room: int) -> Tensor:
+def _grown(cache: Tensor, capacity: int) -> Tensor:
     """Returns a copy of [2, rows, K, T, D] with capacity for `room` tokens."""
-    new = cache.new_empty(*cache.shape[:3], room, cache.shape[4])
+    new = cache.new_empty(*cache.shape[:3], capacity, cache.shape[4])
     new[:, :, :, : cache.shape[3]] = cache
     return new
 

@@ -35,39 +35,39 @@ class ShardedPolicy(LanguagePolicy):
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import FSDPModule, fully_shard
 
-        made: Any = copy.deepcopy(policy)
-        made.__class__ = cls  # a subclass with one more method; FSDP2 replaces the class in the same way next
-        layers = layers_of(made.model)
+        sharded: Any = copy.deepcopy(policy)
+        sharded.__class__ = cls  # a subclass with one more method; FSDP2 replaces the class in the same way next
+        layers = layers_of(sharded.model)
         if not layers:
             raise ConfigError(
-                f"parallel = 'fsdp': {type(policy.model).__name__} has no layers that transformers knows by their "
+                f"parallel = 'fsdp': {type(policy.model).__name__} has no layers that transformers lists by their "
                 "kind; set parallel: ddp"
             )
-        made._decoder = None  # a decoder would keep references to whole weights
+        sharded._decoder = None  # a decoder would keep references to whole weights
         mesh = init_device_mesh(policy.device.type, (torch.distributed.get_world_size(),))
-        for module in (*layers, made):
+        for module in (*layers, sharded):
             # Reshard the outermost module too, which FSDP2 would leave whole: the parameters seen between two passes,
             # as by moving-average references, must be those that the optimiser updates.
             fully_shard(module, mesh=mesh, reshard_after_forward=True)
-        for module in made.modules():
+        for module in sharded.modules():
             if isinstance(module, FSDPModule):
                 module.set_gradient_divide_factor(1.0)
                 module.set_force_sum_reduction_for_comms(True)  # a scaled sum is not supported everywhere
-        object.__setattr__(made, "replica", policy)  # no submodule, so that it is neither trained nor saved
-        return made
+        object.__setattr__(sharded, "replica", policy)  # no submodule, so that it is neither trained nor saved
+        return sharded
 
     def frozen(self) -> ShardedPolicy:
         """Returns a frozen copy, sharded as well, from the updated replica; see `LanguagePolicy.frozen`."""
         self.renew()
-        made = ShardedPolicy.of(self.replica.frozen())
-        object.__setattr__(made, "replica", None)  # a reference does not sample
-        return made
+        frozen_copy = ShardedPolicy.of(self.replica.frozen())
+        object.__setattr__(frozen_copy, "replica", None)  # a reference does not sample
+        return frozen_copy
 
     @torch.no_grad()
     def renew(self) -> None:
         """Copies the weights to the replica."""
-        for (_, own), mine in zip(self.named_parameters(), self.replica.parameters(), strict=True):
-            mine.copy_(whole(own))
+        for (_, own), replicated in zip(self.named_parameters(), self.replica.parameters(), strict=True):
+            replicated.copy_(whole(own))
 
 
 def whole(tensor: Tensor) -> Tensor:

@@ -94,8 +94,8 @@ def _phrases(lines: list[list[str]], share: float) -> set[str]:
 def _joinable(pair: tuple[str, str]) -> bool:
     """Returns False for digits, which may be data, and for two letters, which the text may continue."""
     left, right = pair
-    apart = left[-1].isalnum() and right[0].isalnum()
-    return not (apart or left[-1].isdigit() or right[0].isdigit())
+    both_letters = left[-1].isalnum() and right[0].isalnum()
+    return not (both_letters or left[-1].isdigit() or right[0].isdigit())
 
 
 def _joined(line: list[str], pair: tuple[str, str]) -> list[str]:

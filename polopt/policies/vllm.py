@@ -52,8 +52,8 @@ class VLLMSpec(EngineSpec):
             support = algorithm.sampling.rollout_support
             if support is not None and support.truncated:
                 raise ConfigError(
-                    f"stages.{stage}: the sampling's {support} is truncated, and vLLM does not tell the learner which "
-                    "ids top-k and top-p left; set top_k: 0 and top_p: 1 there, or rollout.engine: native"
+                    f"stages.{stage}: the sampling's {support} is truncated, and vLLM does not report to the learner "
+                    "which ids top-k and top-p left; set top_k: 0 and top_p: 1 there, or rollout.engine: native"
                 )
             steered = [type(part).__name__ for part in algorithm.parts() if "steps" in part.source_capabilities]
             if steered:
@@ -156,7 +156,7 @@ class VLLMEngine:
         if self._stale:
             self._load()
         seeds = torch.randint(2**62, (len(contexts),), generator=generator).tolist()
-        asked = {
+        settings = {
             "temperature": support.temperature,
             "top_k": support.top_k,
             "top_p": support.top_p,
@@ -169,7 +169,7 @@ class VLLMEngine:
         requests = self._llm.generate(
             [self._vllm.TokensPrompt(prompt_token_ids=list(context)) for context in contexts],
             [
-                self._vllm.SamplingParams(n=n, seed=seed, **asked)
+                self._vllm.SamplingParams(n=n, seed=seed, **settings)
                 for n, seed in zip(copies_of(contexts, group), seeds, strict=True)
             ],
             use_tqdm=False,

@@ -60,10 +60,10 @@ def render(template: str, figures: Sequence[Figure], **values: Any) -> str:
 def write(path: Path, page: str) -> Path:
     """Writes the page atomically, so that a browser never reads half a page."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(path.name + ".part")
+    partial = path.with_name(path.name + ".part")
     # Half a surrogate pair cannot be encoded; a truncated completion may end in one.
-    beside.write_text(page, encoding="utf-8", errors="replace")
-    os.replace(beside, path)
+    partial.write_text(page, encoding="utf-8", errors="replace")
+    os.replace(partial, path)
     return path
 
 

@@ -228,9 +228,15 @@ def signal(run: RunData) -> Figure | None:
 def truth(run: RunData) -> Figure | None:
     if not run.series("signal/true"):
         return None
-    paid = lines(run, {"outcome/mean": "what was paid", "signal/true": "what was right"}, form=".1%")
-    wrong = {"verifier/false_positive": "paid, of wrong answers", "verifier/false_negative": "not paid, of right ones"}
-    panels = [Panel("share of answers", paid, SHARE), Panel("errors", lines(run, wrong, start=2, form=".1%"), SHARE)]
+    rewarded = lines(run, {"outcome/mean": "reward", "signal/true": "truth"}, form=".1%")
+    wrong = {
+        "verifier/false_positive": "rewarded, of wrong answers",
+        "verifier/false_negative": "not rewarded, of right answers",
+    }
+    panels = [
+        Panel("share of answers", rewarded, SHARE),
+        Panel("errors", lines(run, wrong, start=2, form=".1%"), SHARE),
+    ]
     caption = "A reward that rises while the truth does not is being gamed."
     return figure(run, "truth", "Does the reward mean what it should?", caption, panels)
 

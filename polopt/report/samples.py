@@ -92,16 +92,16 @@ def _known(record: Record, name: str) -> str | None:
 
 
 def _tokens(record: Record) -> list[ShownToken]:
-    words, logps = record.get("tokens"), record.get("logp")
-    if not isinstance(words, list) or not isinstance(logps, list) or len(words) != len(logps):
+    tokens, logps = record.get("tokens"), record.get("logp")
+    if not isinstance(tokens, list) or not isinstance(logps, list) or len(tokens) != len(logps):
         return []
     decided = record.get("decided")
-    decided = decided if isinstance(decided, list) and len(decided) == len(words) else [True] * len(words)
+    decided = decided if isinstance(decided, list) and len(decided) == len(tokens) else [True] * len(tokens)
     result = []
-    for word, value, own in zip(words, logps, decided, strict=True):
+    for token, value, own in zip(tokens, logps, decided, strict=True):
         logp = number(value) if own else None
         shade = None if logp is None else sum(logp < edge for edge in LOG_PROBABILITIES)
-        result.append(ShownToken(str(word), logp, shade))
+        result.append(ShownToken(str(token), logp, shade))
     return result
 
 

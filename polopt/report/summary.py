@@ -125,7 +125,7 @@ def notices(run: RunData, change: Change | None) -> list[str]:
     if run.info.get("finished") is not True:
         result.append("This run has not finished; the report shows what has been written so far.")
     if change is None and not run.solves:
-        result.append("No held-out evaluation has been written yet, so nothing here says whether the policy is better.")
+        result.append("No held-out evaluation has been written yet, so it is unknown whether the policy is better.")
     elif change is not None and change.change is not None and change.change[1] <= 0 <= change.change[2]:
         result.append(
             "The interval of the change holds 0: this run alone is weak evidence of a change. "
@@ -187,12 +187,12 @@ def parting(run: RunData, points: int = 40) -> RewardDivergence | None:
     truth = dict(run.series("signal/true"))
     stages = run.stages()
     first = stages[-1][1] if stages else 0.0
-    paid = [(step, value) for step, value in run.series("outcome/mean") if step >= first and step in truth]
-    each = max(1, len(paid) // points)
-    cut = [paid[i : i + each] for i in range(0, len(paid) - each + 1, each)]
+    outcomes = [(step, value) for step, value in run.series("outcome/mean") if step >= first and step in truth]
+    size = max(1, len(outcomes) // points)
+    cut = [outcomes[i : i + size] for i in range(0, len(outcomes) - size + 1, size)]
     if len(cut) < 8:
         return None
-    mean = lambda values: sum(values) / each  # noqa: E731
+    mean = lambda values: sum(values) / size  # noqa: E731
     steps = [mean([s for s, _ in part]) for part in cut]
     return reward_parting(
         steps, [mean([v for _, v in part]) for part in cut], [mean([truth[s] for s, _ in part]) for part in cut]

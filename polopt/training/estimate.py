@@ -15,7 +15,7 @@ from torch import Tensor
 from polopt.algorithm import Algorithm
 from polopt.fields import policy_field
 from polopt.plan.job import PlannedJob
-from polopt.plan.memory_budget import Holds, holds
+from polopt.plan.memory_budget import MemoryBudget, memory_budgets
 from polopt.plan.predict import Span
 from polopt.policies.adapter import adapted_shapes
 from polopt.policies.language import LanguagePolicy
@@ -50,7 +50,7 @@ class Estimate:
     length to the slowest with long ones."""
 
     parameters: int
-    memory: Holds
+    memory: MemoryBudget
     preparing: float
     steps: dict[str, Span]
     problem: Span
@@ -142,17 +142,17 @@ def answer_lengths(domain: LanguageDomain, stage: str) -> tuple[int, int]:
     return min(limit, round(statistics.median(lengths))), min(limit, max(lengths))
 
 
-def memory(recipe: LanguageRecipe, policy: LanguagePolicy, prompt: int) -> Holds:
+def memory(recipe: LanguageRecipe, policy: LanguagePolicy, prompt: int) -> MemoryBudget:
     """Predicts the memory of the stage that needs most, in bytes, for prompts of so many tokens and answers that run to
     their limit; the formulas are those of `polopt.plan`. Libraries and the allocator come on top: on the laptop recipe
     a process that should hold 0.25 GB by this sum reached 1.0 GB, and one of 0.48 GB reached 1.1 GB."""
-    budgets: list[Holds] = []
+    found: list[MemoryBudget] = []
     for _, job in jobs_of(recipe, shape_of_model(policy.model), policy.device.type, prompt):
-        budgets += (_counted(budget, policy, job) for budget in holds(job).values())
-    return max(budgets, key=lambda budget: budget.peak)
+        found += (_counted(budget, policy, job) for budget in memory_budgets(job).values())
+    return max(found, key=lambda budget: budget.peak)
 
 
-def _counted(budget: Holds, policy: LanguagePolicy, job: PlannedJob) -> Holds:
+def _counted(budget: MemoryBudget, policy: LanguagePolicy, job: PlannedJob) -> MemoryBudget:
     """Replaces predicted bytes by those counted on the policy itself: with an adapter only its own parameters learn and
     are compared with, and its maps are merged with the base's while answers are sampled, where that is in float32."""
     own = _bytes(policy.own_parameters().values())

@@ -14,8 +14,8 @@ from polopt.algorithm import Algorithm
 from polopt.config import ConfigError
 from polopt.plan.hardware import Device
 from polopt.plan.job import PlannedJob
-from polopt.plan.memory_budget import holds
-from polopt.plan.requirements import demands
+from polopt.plan.memory_budget import memory_budgets
+from polopt.plan.requirements import requirements_of
 from polopt.plan.shape import ModelShape, shape_of
 from polopt.policies.adapter import AdapterSpec
 from polopt.policies.preflight import config_of
@@ -37,12 +37,12 @@ def job_of(
     **others: Any,
 ) -> PlannedJob:
     """Returns a stage's job. prompt, answer, limit: mean tokens of prompts and answers, and the most of an answer.
-    kept: as `demands`. others: settings of `PlannedJob` that no recipe has, or that differ from the recipe's.
+    kept: as `requirements_of`. others: settings of `PlannedJob` that no recipe has, or that differ from the recipe's.
 
     Raises:
         ConfigError: settings that do not go together.
     """
-    needs = demands(algorithm, kept=kept, decisions=answer)
+    needs = requirements_of(algorithm, kept=kept, decisions=answer)
     settings: dict[str, Any] = {
         "rows": stage.rows,
         "group": needs.group,
@@ -79,7 +79,7 @@ def check_memory(recipe: LanguageRecipe) -> None:
     have = memory_of(recipe.device)
     shape = shape_of_place(name)
     for stage, job in jobs_of(recipe, shape, recipe.device, LEAST_PROMPT):
-        for budget in holds(job).values():
+        for budget in memory_budgets(job).values():
             if budget.peak > have:
                 largest = sorted(budget.items.items(), key=lambda item: -item[1])[:4]
                 parts = ", ".join(f"{what} {value / 1e9:.1f} GB" for what, value in largest if value)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from polopt import ops
 from polopt.algorithm import Algorithm
 from polopt.config import ConfigError
-from polopt.evaluation import SAID, Evaluation
+from polopt.evaluation import OUTPUTS, Evaluation
 from polopt.experience import Experience
 from polopt.fields import SHAPES, Binding
 from polopt.training.partition import shares
@@ -194,7 +194,7 @@ def blank(batch: Experience) -> Experience:
 
 def nothing(evaluation: Evaluation) -> Tensor:
     """Returns a zero that depends on every output, so that FSDP's hooks fire."""
-    outputs = [getattr(evaluation, name) for name in (*SAID, "final_value")] + [*evaluation.extras.values()]
+    outputs = [getattr(evaluation, name) for name in (*OUTPUTS, "final_value")] + [*evaluation.extras.values()]
     return torch.stack([(v * 0).sum() for v in outputs if v is not None and v.requires_grad]).sum()
 
 

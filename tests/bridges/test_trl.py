@@ -181,7 +181,7 @@ def test_bnpo_of_trl_is_a_mean_over_the_tokens_of_each_micro_batch(accumulated: 
 @pytest.mark.parametrize(
     ("method", "settings", "message"),
     [
-        ("gspo", {"loss_type": "grpo"}, "loss_type='grpo'.*gspo says what the loss is"),
+        ("gspo", {"loss_type": "grpo"}, "loss_type='grpo'.*gspo defines the loss"),
         ("gspo", {"epsilon": 0.1}, "leave epsilon at its default 0.2"),
         ("gspo", {"top_p": 0.9}, "another distribution"),
         ("gspo", {"generation_kwargs": {"top_p": 0.9}}, "changes top_p"),

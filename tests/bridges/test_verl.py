@@ -25,7 +25,7 @@ from verl_batches import RUNS, UID, B, estimated, held, settings, written  # noq
 
 from polopt.bridges import verl  # noqa: E402
 from polopt.bridges.verl_batch import experience_of  # noqa: E402
-from polopt.bridges.verl_call_context import heard  # noqa: E402
+from polopt.bridges.verl_call_context import call_arguments  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -123,14 +123,14 @@ class TestCredit:
         algorithm = po.method("reinforce-baseline").but(credit=RelativeAdvantage(baseline=LeaveOneOut(), scale=None))
         alone = estimated("polopt/reinforce-baseline", batch, written(algorithm))[0]
         empty = {k: torch.cat([v, torch.zeros_like(v[:2])]) for k, v in batch.items()}
-        token = heard.set({"compute_advantage": {"data": types.SimpleNamespace(batch=empty)}})
+        token = call_arguments.set({"compute_advantage": {"data": types.SimpleNamespace(batch=empty)}})
         padded = core_algos.get_adv_estimator_fn("polopt/reinforce-baseline")(
             token_level_rewards=empty["token_level_rewards"],
             response_mask=empty["response_mask"],
             config=written(algorithm),
             index=np.concatenate([UID, ["pad", "pad"]]),
         )[0]
-        heard.reset(token)
+        call_arguments.reset(token)
         torch.testing.assert_close(padded[:B], alone)
         assert not padded[B:].any()
 

@@ -151,5 +151,5 @@ class TestLoss:
 
     def test_several_workers_and_no_count(self):
         config = settings("polopt/dapo")
-        with pytest.raises(BridgeError, match="did not say what the whole optimiser batch holds"):
+        with pytest.raises(BridgeError, match="did not report the size of the whole optimiser batch"):
             told(config, held(), workers=2, batch_num_tokens=None)

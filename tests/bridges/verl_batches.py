@@ -18,7 +18,7 @@ from verl.trainer.ppo import core_algos  # noqa: E402
 from verl.workers.config import ActorConfig, PolicyLossConfig  # noqa: E402
 
 from polopt.bridges import verl  # noqa: E402
-from polopt.bridges.verl_call_context import heard  # noqa: E402
+from polopt.bridges.verl_call_context import call_arguments  # noqa: E402
 
 RUNS = """
 adacot bnpo canon chi2-occupancy cispo conciser dapo dhpo dr-grpo empg etcon fapo g2rpo grpo grpo-lambda-len gspo
@@ -79,7 +79,7 @@ def told(
     whole = {"batch_num_tokens": batch["response_mask"].sum().item(), "global_batch_size": B, **whole}
     config.global_batch_info.update({"dp_size": workers, "loss_scale_factor": T, **whole})
     logp = batch["log_prob"].clone().requires_grad_()
-    token = heard.set({"ppo_loss": {"data": _Data(batch), "model_output": {}}})
+    token = call_arguments.set({"ppo_loss": {"data": _Data(batch), "model_output": {}}})
     loss, _ = core_algos.get_policy_loss_fn(config.policy_loss.loss_mode)(
         old_log_prob=batch["old_log_probs"],
         log_prob=logp,
@@ -88,7 +88,7 @@ def told(
         loss_agg_mode=config.loss_agg_mode,
         config=config,
     )
-    heard.reset(token)
+    call_arguments.reset(token)
     return loss.detach(), torch.autograd.grad(loss, logp)[0]
 
 
@@ -104,14 +104,14 @@ class _Data(dict):
 
 def estimated(name: str, batch: dict[str, torch.Tensor], config=None) -> tuple[torch.Tensor, torch.Tensor]:
     """(advantages, returns) by verl's registry, as `compute_advantage` asks for them."""
-    token = heard.set({"compute_advantage": {"data": types.SimpleNamespace(batch=batch)}})
+    token = call_arguments.set({"compute_advantage": {"data": types.SimpleNamespace(batch=batch)}})
     result = core_algos.get_adv_estimator_fn(name)(
         token_level_rewards=batch["token_level_rewards"],
         response_mask=batch["response_mask"],
         config={} if config is None else config,
         index=UID,
     )
-    heard.reset(token)
+    call_arguments.reset(token)
     return result
 
 

@@ -163,5 +163,5 @@ class TestLab:
 
     def test_why_there_are_no_numbers(self):
         (reward_by_turn,) = checks.check(features.TurnCount())
-        assert reward_by_turn.lab == "the lab's problems know nothing of turn"
+        assert reward_by_turn.lab == "the lab's problems have no turn"
         assert "demonstrations" in checks.check(po.method("sft"))[0].lab

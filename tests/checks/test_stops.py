@@ -22,22 +22,22 @@ def test_by_hand():
     """d/dx of w x + c x^2 + c y with w = exp(x - y) and c = x held: w + 2 c x = exp(x - y) + 2 x^2."""
     x, y = torch.tensor([0.3, -0.7], dtype=torch.float64, requires_grad=True), torch.tensor([0.1, 0.2]).double()
     stops = StopGradients()
-    (grad,) = torch.autograd.grad(stops.watched(lambda: value(x, y)), x)
+    (grad,) = torch.autograd.grad(stops.recorded(lambda: value(x, y)), x)
     torch.testing.assert_close(grad, ((x - y).exp() + 2 * x**2).detach())
     for i in range(2):
         step = torch.zeros(2, dtype=torch.float64)
         step[i] = 1e-6
         up, down = ((x.detach() + s * step).requires_grad_() for s in (1, -1))
-        slope = (stops.held(lambda up=up: value(up, y)) - stops.held(lambda down=down: value(down, y))) / 2e-6
+        slope = (stops.replayed(lambda up=up: value(up, y)) - stops.replayed(lambda down=down: value(down, y))) / 2e-6
         assert slope.item() == pytest.approx(grad[i].item(), rel=1e-7)
 
 
 def test_a_run_that_stops_something_else_is_refused():
     x, stops = torch.ones(2, requires_grad=True), StopGradients()
-    stops.watched(lambda: x.detach() * x)
+    stops.recorded(lambda: x.detach() * x)
     for other in (lambda: x * x, lambda: x.detach() * x.detach(), lambda: x[:1].detach() * x[:1]):
         with pytest.raises(StopGradientMismatch):
-            stops.held(other)
+            stops.replayed(other)
 
 
 # Rows of the battery of which a formula stops a gradient, so that the battery itself has nothing to compare.

@@ -27,7 +27,7 @@ def test_names_are_complete_and_typed() -> None:
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
     }
-    assert seen == po._HOMES
+    assert seen == po._MODULE_OF
     assert sorted(po.__all__) == sorted(seen)
     assert [name for name in dir(po) if not name.startswith("__")] == sorted(po.__all__)  # and nothing else
     for name in po.__all__:

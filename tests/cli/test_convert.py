@@ -163,7 +163,7 @@ def test_refusals(trained: tuple[Path, str], adapted: Path, tmp_path: Path) -> N
     for arguments, sentence in [
         ((run, "--to", run), "is not empty: name another folder"),
         ((model, "--step", 2, *new), "--step and --adapter are of a run, and"),
-        ((model, *new), "say --base MODEL to make an adapter of the difference"),
+        ((model, *new), "give --base MODEL to make an adapter of the difference"),
         ((run, "--base", model, *new), "--base and --rank are of a model"),
         ((adapted / "adapter", "--rank", 2, *new), "--rank is of an adapter to be made"),
         ((tmp_path / "nowhere", "--base", model, *new), "cannot be loaded as a model"),

@@ -71,7 +71,7 @@ def test_a_weak_log_is_cautioned(log: Path) -> None:
         (["pdiss"], "there is no method 'pdiss'; did you mean 'pdis'?"),
         (["pdis", "--set", "gama=1"], "has no setting 'gama'; did you mean 'gamma'?"),
         (["pdis", "--set", "gamma=2"], "gamma must be in [0, 1], found 2"),
-        (["pdis", "--column", "reward"], "--column reward: expected name=theirs"),
+        (["pdis", "--column", "reward"], "--column reward: expected name=column"),
         (["pdis", "--column", "reward=pay"], "column 'pay' is missing"),
         (["doubly-robust", "--set", "model={part: metrics.LoggedValues}"], "reads q, v of each decision"),
     ],

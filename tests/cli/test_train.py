@@ -131,7 +131,7 @@ def test_the_estimate_knows_of_checkpointing(recipe: Path, tmp_path: Path) -> No
         (["--set", "tasks.pth=x"], "tasks.pth is not a setting; did you mean 'path'?"),
         (["--set", "stages.rl.but.objective.trust.hihg=1"], "has no setting 'hihg'; did you mean 'high'?"),
         (["--set", "policy.config.n_embed=8"], "n_embed is not a setting of gpt2; did you mean 'n_embd'?"),
-        (["--set", "policy.config.model_type=gtp2"], "'gtp2' is no architecture that transformers knows; did you"),
+        (["--set", "policy.config.model_type=gtp2"], "'gtp2' is no architecture of transformers; did you"),
         (["--method", "gsop"], "there is no method 'gsop'; did you mean 'gspo'?"),
         (["--method", "{name: grpo, clp: 1}"], "has no setting 'clp'; did you mean 'clip'?"),
         (["--resume", "nowhere"], "--resume continues a run as it was begun: give it alone"),

@@ -7,7 +7,7 @@ import torch
 
 from polopt import catalogue, index
 from polopt.experience import Experience
-from polopt.plan.requirements import demands
+from polopt.plan.requirements import requirements_of
 from polopt.sampling import Demonstrations, Rollouts, Select
 from polopt.training.reference_policy import References
 
@@ -15,7 +15,7 @@ from polopt.training.reference_policy import References
 @pytest.mark.parametrize("slug", index.slugs("algorithm"))
 def test_copies_and_passes_are_those_of_the_loop(slug):
     algorithm = catalogue.method(slug)
-    found = demands(algorithm)
+    found = requirements_of(algorithm)
     copies = References(SimpleNamespace(frozen=lambda: None), algorithm).policies
     averaged = algorithm.teacher is not None and algorithm.teacher.rate < 1
     assert found.frozen == len(copies) + averaged
@@ -63,13 +63,13 @@ def test_rollouts_draw_what_they_say(share, refills):
 
 def test_what_is_shown_is_not_drawn():
     assert Demonstrations().sampling_overhead(0.5, 10) == 0
-    assert demands(catalogue.method("sft")).sentence() == "nothing is sampled"
-    assert demands(catalogue.method("gspo")).sentence() == ""
+    assert requirements_of(catalogue.method("sft")).sentence() == "nothing is sampled"
+    assert requirements_of(catalogue.method("gspo")).sentence() == ""
 
 
 def test_parts_that_sample_more_say_so():
-    plain = demands(catalogue.method("gspo"))
-    cuts, probes, replay = (demands(catalogue.method(s), decisions=100) for s in ("spo", "rex-rag", "remix"))
+    plain = requirements_of(catalogue.method("gspo"))
+    cuts, probes, replay = (requirements_of(catalogue.method(s), decisions=100) for s in ("spo", "rex-rag", "remix"))
     assert cuts.sampling_overhead > 10 * plain.sampling_overhead
     assert plain.sampling_overhead < probes.sampling_overhead < 1.2 * plain.sampling_overhead
     assert replay.sampling_overhead < plain.sampling_overhead

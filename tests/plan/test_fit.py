@@ -11,7 +11,7 @@ import pytest
 from polopt.plan import efficiency, fit
 from polopt.plan.efficiency import Efficiency
 from polopt.plan.hardware import Device
-from polopt.plan.memory_budget import holds
+from polopt.plan.memory_budget import memory_budgets
 from polopt.training.calibrate import grid
 
 DEVICE = Device(
@@ -29,9 +29,9 @@ def measured(noise: float) -> list[fit.Point]:
         ]
         bare = fit.Point(name, config, settings, lengths, {}, 0.0)
         job = bare.job(DEVICE)
-        seconds = {k: v * math.exp(chance.gauss(0, noise)) for k, v in fit.foretold(job, TRUE).items()}
-        held = holds(job)["device"]
-        points.append(fit.Point(name, config, settings, lengths, seconds, held.peak - held.always["weights"] + 5e6))
+        seconds = {k: v * math.exp(chance.gauss(0, noise)) for k, v in fit.predicted_seconds(job, TRUE).items()}
+        budget = memory_budgets(job)["device"]
+        points.append(fit.Point(name, config, settings, lengths, seconds, budget.peak - budget.always["weights"] + 5e6))
     return points
 
 
@@ -42,14 +42,17 @@ def test_what_is_left_out_is_foretold():
     assert exact["device"]["held"] == pytest.approx(5e6)
     found = efficiency.of_record(exact)
     assert found.time == 1 + exact["error"]["step"]["worst"]
-    assert "calibrated on none, 2026-01-01, 6 configurations" in found.story
+    assert "calibrated on none, 2026-01-01, 6 configurations" in found.provenance
 
 
 def test_noise_is_seen_as_error():
     points = measured(0.4)
     jobs = [point.job(DEVICE) for point in points]
     eff = fit.fit(jobs, points)
-    off = [abs(math.log(fit.foretold(j, eff)["step"] / p.seconds["step"])) for j, p in zip(jobs, points, strict=True)]
+    off = [
+        abs(math.log(fit.predicted_seconds(j, eff)["step"] / p.seconds["step"]))
+        for j, p in zip(jobs, points, strict=True)
+    ]
     assert 0.1 < median(off) < 0.8
 
 

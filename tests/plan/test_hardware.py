@@ -22,7 +22,7 @@ def test_devices_that_are_none(text, sentence):
 
 def test_links_across_nodes_are_slower():
     device = hardware.table()["H100"]
-    assert device.reach(8) == device.link > device.reach(16) == device.between
+    assert device.link_bandwidth(8) == device.link > device.link_bandwidth(16) == device.between
 
 
 def test_a_file_of_devices(tmp_path):

@@ -11,10 +11,10 @@ from polopt.plan import flops, lengths, memory, seconds
 from polopt.plan.efficiency import ASSUMED, Efficiency
 from polopt.plan.hardware import Device
 from polopt.plan.job import PlannedJob, heaviest, read
-from polopt.plan.memory_budget import holds
+from polopt.plan.memory_budget import memory_budgets
 from polopt.plan.models import find
 from polopt.plan.predict import phases, predict, step_seconds
-from polopt.plan.requirements import Demands
+from polopt.plan.requirements import MethodRequirements
 from polopt.plan.shape import shape_of
 from polopt.policies.packing import pack
 
@@ -26,7 +26,7 @@ EFF = Efficiency(learn=0.5, decode=0.4, memory=0.6, call=1e-5, touch=2.0, token=
 
 def job(**changes):
     settings = {"rows": 16, "group": 4, "prompt": 10, "answer": 30, "limit": 80, "engine": "native"}
-    settings |= {"shape": SHAPE, "device": DEVICE, "demands": Demands()}
+    settings |= {"shape": SHAPE, "device": DEVICE, "demands": MethodRequirements()}
     return PlannedJob(**{**settings, **changes})
 
 
@@ -149,7 +149,7 @@ def test_shards_and_copies_send_what_zero_says():
 
 def test_asynchronous_steps_take_the_longer_side():
     apart = job(devices=4, apart=2)
-    found, _ = phases(apart, EFF, holds(apart))
+    found, _ = phases(apart, EFF, memory_budgets(apart))
     both = step_seconds(apart, found)
     longer = step_seconds(apart.but(asynchronous=True), found)
     sampled = found["reading prompts"] + found["decoding"]
@@ -160,36 +160,36 @@ def test_asynchronous_steps_take_the_longer_side():
 def test_methods_pay_for_what_they_need():
     plain = predict(job(), ASSUMED)
     for needs, phase in (
-        (Demands(frozen=1, other=1), "passes before learning"),
-        (Demands(sampling_overhead=2.0), "decoding"),
-        (Demands(once=1, group=4), "decoding"),
+        (MethodRequirements(frozen=1, other=1), "passes before learning"),
+        (MethodRequirements(sampling_overhead=2.0), "decoding"),
+        (MethodRequirements(once=1, group=4), "decoding"),
     ):
         more = predict(job(demands=needs), ASSUMED)
         assert more.phases[phase].likely > (plain.phases[phase].likely if phase in plain.phases else 0)
-    surveyed = job(demands=Demands(survey=1), micro_rows=4)
+    surveyed = job(demands=MethodRequirements(survey=1), micro_rows=4)
     assert "passes before learning" in predict(surveyed, ASSUMED).phases
     assert "passes before learning" not in predict(surveyed.but(micro_rows=None), ASSUMED).phases
-    assert predict(job(demands=Demands(sampling_overhead=0.0)), ASSUMED).sampling is None
+    assert predict(job(demands=MethodRequirements(sampling_overhead=0.0)), ASSUMED).sampling is None
 
 
 def test_every_device_holds_its_share():
     shape, device = find("Qwen2.5-7B"), Device(name="x", flops={"bfloat16": 1e15}, memory=8e10, bandwidth=1e12)
-    more = {"shape": shape, "device": device, "devices": 8, "engine": "paged", "demands": Demands(frozen=1)}
-    whole, shares = (holds(job(sharding=s, **more))["device"].always for s in ("ddp", "fsdp"))
+    more = {"shape": shape, "device": device, "devices": 8, "engine": "paged", "demands": MethodRequirements(frozen=1)}
+    whole, shares = (memory_budgets(job(sharding=s, **more))["device"].always for s in ("ddp", "fsdp"))
     assert sum(whole.values()) == pytest.approx((4 + 1 + 1) * 2 * shape.parameters)
     for name in ("weights", "gradients", "Adam state", "frozen copies"):
         assert shares[name] == pytest.approx(whole[name] / 8)
-    adapters = holds(job(lora=16, **more))["device"].always
+    adapters = memory_budgets(job(lora=16, **more))["device"].always
     learned = memory.adapter(shape, 16)
     assert sum(adapters.values()) == pytest.approx(2 * 2 * shape.parameters + (4 + 1) * 4 * learned)
-    apart = holds(job(**{**more, "apart": 4, "tensor": 2}))
+    apart = memory_budgets(job(**{**more, "apart": 4, "tensor": 2}))
     assert sum(apart["sampler"].always.values()) == pytest.approx(shape.parameters)
 
 
 def test_a_paged_sampler_takes_as_many_rows_as_fit():
     device = DEVICE.model_copy(update={"memory": 30e6})
     it = job(rows=2048, group=4, device=device, engine="paged")
-    (held,) = holds(it).values()
+    (held,) = memory_budgets(it).values()
     assert 1 < held.concurrent < 2048
     each = 2 * 2 * 3 * 32 * (it.prompt + it.batch.mean) + 20 * 500
     free = 30e6 - sum(held.always.values())

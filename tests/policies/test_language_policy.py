@@ -184,7 +184,7 @@ def test_refusals() -> None:
         policy.evaluate(Experience(mask=mask, support=Support(top_k=2), extras=pair))
     for ids, decided in [([3, 4], [True, True]), ([-1, 4], [False, True]), ([3, -1, 5], [False, True, False])]:
         batch = Experience(mask=torch.tensor([decided]), extras={"tokens": torch.tensor([ids])})
-        with pytest.raises(ValueError, match="right behind another one"):
+        with pytest.raises(ValueError, match="directly after another one"):
             policy.evaluate(batch)
 
 

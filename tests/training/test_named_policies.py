@@ -154,8 +154,8 @@ def test_a_model_must_read_the_policys_tokens(teacher: Path, tmp_path: Path) -> 
 
 
 def test_plans_count_named_policies() -> None:
-    from polopt.plan.requirements import demands
+    from polopt.plan.requirements import requirements_of
 
-    plain = demands(po.method("dpo"))
-    guided = demands(po.method("dpo").but({"objective.regularise": [ReferenceKL(anchor="guide")]}))
+    plain = requirements_of(po.method("dpo"))
+    guided = requirements_of(po.method("dpo").but({"objective.regularise": [ReferenceKL(anchor="guide")]}))
     assert (guided.frozen, guided.other) == (plain.frozen + 1, plain.other + 1)

@@ -247,11 +247,11 @@ TEXTS: dict[str, tuple[str | bytes, str]] = {
     "twice, in one line": ("stages: {rl: {steps: 1, rows: 2, steps: 3}}", "the key 'steps' occurs twice"),
     "a list as a key": ("? [1, 2]\n: 3", "key"),
     "on as a key": ("on: 3", "'on' is bool"),
-    "an alias of itself": ("tasks: &a {of: *a}", "*a stands inside"),
+    "an alias of itself": ("tasks: &a {of: *a}", "*a is inside"),
     "an alias of nothing": ("tasks: *a", "line 1"),
     "aliases of aliases": (
         "x0: &x0 [1]\n" + "".join(f"x{i + 1}: &x{i + 1} [{', '.join([f'*x{i}'] * 9)}]\n" for i in range(12)),
-        "aliases stand for",
+        "aliases expand to",
     ),
     "digits": ("seed: " + "9" * 5000, "line 1"),
     "half a pair": ('device: "\\ud800"', "surrogate"),

@@ -189,22 +189,22 @@ def test_parquet_and_folders_of_datasets(tmp_path: Path) -> None:
 
 
 SYSTEM, USER = {"role": "system", "content": "add"}, {"role": "user", "content": "2+2"}
-SAID = {"role": "assistant", "content": "4"}
+OUTPUTS = {"role": "assistant", "content": "4"}
 
 
 def test_messages_are_prompts(tmp_path: Path) -> None:
     parts = {"role": "user", "content": [{"type": "text", "text": "2"}, {"type": "text", "text": "+2"}]}
     rows = [
         {"prompt": [SYSTEM, USER], "answer": "4"},
-        {"prompt": [USER, SAID, {"role": "user", "content": "and +1?"}], "answer": "5"},
-        {"messages": [parts, SAID]},
-        {"messages": [{**USER, "name": None}, SAID], "answer": "four"},
+        {"prompt": [USER, OUTPUTS, {"role": "user", "content": "and +1?"}], "answer": "5"},
+        {"messages": [parts, OUTPUTS]},
+        {"messages": [{**USER, "name": None}, OUTPUTS], "answer": "four"},
         {"prompt": "2+2", "answer": "4"},
     ]
     path = write(tmp_path / "x.jsonl", rows)
     with pytest.warns(PoloptWarning, match="1 prompt with different answers in different rows: '2\\+2' has '4'"):
         tasks = DatasetReader("exact").read(path)
-    assert [t.history for t in map(tasks.__getitem__, range(5))] == [(SYSTEM,), (USER, SAID), (), (), ()]
+    assert [t.history for t in map(tasks.__getitem__, range(5))] == [(SYSTEM,), (USER, OUTPUTS), (), (), ()]
     assert prompts(tasks) == ["2+2", "and +1?", "2+2", "2+2", "2+2"]
     assert [(tasks[i].reference, tasks[i].solution) for i in (2, 3)] == [("4", "4"), ("four", "4")]
     assert tasks[1].row["prompt"] == rows[1]["prompt"]
@@ -212,7 +212,7 @@ def test_messages_are_prompts(tmp_path: Path) -> None:
     assert tasks[4].row["prompt"] == "2+2"
     told = DatasetReader("exact", system="be brief").read(write(tmp_path / "y.jsonl", rows[:2]))
     brief = {"role": "system", "content": "be brief"}
-    assert [told[i].history for i in range(2)] == [(SYSTEM,), (brief, USER, SAID)]
+    assert [told[i].history for i in range(2)] == [(SYSTEM,), (brief, USER, OUTPUTS)]
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def test_messages_are_prompts(tmp_path: Path) -> None:
         ([USER, {"role": 3, "content": "x"}], "message 2 must have a role such as 'user', found 3"),
         ([{"role": "user", "content": [{"type": "image"}]}], "message 1 must have text as its content"),
         ([SYSTEM], "must end with a message of the user, or with one and the assistant's answer to it"),
-        ([SAID], "found one of role 'assistant'"),
+        ([OUTPUTS], "found one of role 'assistant'"),
         ([{**USER, "tool_calls": [1]}], "message 1 has 'tool_calls', which a prompt cannot hold"),
     ],
 )

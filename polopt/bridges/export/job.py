@@ -143,7 +143,7 @@ def prepare(recipe: LanguageRecipe, folder: Path, run: Run | None) -> ExportedSt
     folder.mkdir(parents=True, exist_ok=True)
     model, tokenizer, stops = _model(recipe, folder, run)
     (folder / "recipe.yaml").write_text(recipe.to_yaml(), encoding="utf-8")
-    world = {"seed": recipe.seed, "stops": stops, "tasks": _beside(recipe.tasks_of(main), folder)}
+    world = {"seed": recipe.seed, "stops": stops, "tasks": _with_copied_files(recipe.tasks_of(main), folder)}
     (folder / "world.yaml").write_text(write_yaml(world), encoding="utf-8")
     return ExportedStage(
         recipe=recipe,
@@ -215,7 +215,7 @@ def _model(recipe: LanguageRecipe, folder: Path, run: Run | None) -> tuple[str |
     return name, tokenizer, [i for i in (ids if isinstance(ids, list) else [ids]) if i is not None]
 
 
-def _beside(spec: Any, folder: Path) -> Any:
+def _with_copied_files(spec: Any, folder: Path) -> Any:
     """Returns a world's settings after copying the files that they name into the folder."""
     taken: dict[str, str] = {}
 

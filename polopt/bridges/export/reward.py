@@ -29,8 +29,8 @@ class WorldReward:
         """Returns the rewards of `world.yaml` in an exported folder, which also holds the files that it names."""
         folder = Path(folder)
         data = read_yaml_file(folder / "world.yaml")
-        here = moved(data["tasks"], lambda file: str(folder / file) if (folder / file).is_file() else file)
-        return cls(here, data["seed"], data["stops"])
+        located = moved(data["tasks"], lambda file: str(folder / file) if (folder / file).is_file() else file)
+        return cls(located, data["seed"], data["stops"])
 
     def __call__(self, answer: str, split: str, index: int) -> dict[str, float]:
         """Returns the world's reward of one answer as "score", and its further signals by name."""
@@ -60,8 +60,10 @@ class WorldReward:
             **others: Any,
         ) -> list[float]:
             return [
-                self(_text(said), *where)[what] if ids and ids[-1] in self.stops else 0.0
-                for said, ids, where in zip(completions, completion_ids, zip(split, index, strict=True), strict=True)
+                self(_text(completion), *where)[what] if ids and ids[-1] in self.stops else 0.0
+                for completion, ids, where in zip(
+                    completions, completion_ids, zip(split, index, strict=True), strict=True
+                )
             ]
 
         function.__name__ = name

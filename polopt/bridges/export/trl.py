@@ -14,7 +14,7 @@ from polopt.yaml_data import write_yaml
 SCRIPT = '''\
 """{name} of a polopt recipe, in TRL. Needs: pip install "polopt[trl]"
 
-recipe.yaml is the recipe. What it says otherwise than this script:
+recipe.yaml is the recipe. Where it differs from this script:
 {notes}
 """
 
@@ -109,9 +109,9 @@ def _differences(job: ExportedStage) -> list[str]:
 def _args(job: ExportedStage) -> dict[str, Any]:
     stage, recipe, optimiser = job.stage, job.recipe, job.stage.optimiser
     passes = stage.rows // stage.minibatches // job.micro_rows
-    told = signals_of(job.train)
+    signals = signals_of(job.train)
     return {
-        **({"reward_weights": [1.0] + [0.0] * len(told)} if told else {}),
+        **({"reward_weights": [1.0] + [0.0] * len(signals)} if signals else {}),
         "seed": recipe.seed,
         "max_steps": stage.steps * job.updates,
         "num_generations": job.group,

@@ -16,7 +16,7 @@ from polopt.config import ConfigError
 COMMAND = """\
 #!/usr/bin/env bash
 # {name} of a polopt recipe, in verl. Needs: pip install "polopt[verl]"
-# recipe.yaml is the recipe. What it says otherwise than verl.yaml:
+# recipe.yaml is the recipe. Where it differs from verl.yaml:
 {notes}
 # More settings of verl go behind: bash train.sh trainer.n_gpus_per_node=8
 set -euo pipefail
@@ -60,8 +60,8 @@ def write_verl(job: ExportedStage) -> Exported:
     job.write("verl.yaml", yaml.safe_dump(data, sort_keys=False, allow_unicode=True))
     job.write("reward.py", REWARD)
     model = '"$here/policy"' if job.model is None else shlex.quote(job.model)
-    told = "\n".join(f"# - {note}" for note in notes)
-    job.write("train.sh", COMMAND.format(name=job.name, notes=told, model=model))
+    comments = "\n".join(f"# - {note}" for note in notes)
+    job.write("train.sh", COMMAND.format(name=job.name, notes=comments, model=model))
     return Exported(job.folder, f"bash {job.folder / 'train.sh'}", notes)
 
 
@@ -74,8 +74,8 @@ def _write(job: ExportedStage, split: str) -> int:
         raise ConfigError('verl reads parquet, which is written by pyarrow: pip install "polopt[verl]"') from None
     rows, longest = [], 0
     for row in job.rows(split):
-        asked = job.tokenizer.apply_chat_template(row["prompt"], add_generation_prompt=True, return_dict=True)
-        longest = max(longest, len(asked["input_ids"]))
+        prompt = job.tokenizer.apply_chat_template(row["prompt"], add_generation_prompt=True, return_dict=True)
+        longest = max(longest, len(prompt["input_ids"]))
         rows.append(
             {
                 "data_source": row["kind"],
@@ -139,10 +139,10 @@ def _settings(job: ExportedStage) -> dict[str, Any]:
 
 def _differences(job: ExportedStage) -> list[str]:
     notes = [
-        "tasks come in verl's order, and answers that are cut off are judged, too, where polopt pays them nothing",
+        "tasks come in verl's order, and answers that are cut off are scored, too, where polopt gives them reward 0",
     ]
     if job.stage.optimiser.decay == "linear":
-        notes.append("verl knows no linear decay: its cosine ends at the same rate")
+        notes.append("verl has no linear decay: its cosine ends at the same rate")
     if job.recipe.policy.dtype != "float32" or job.recipe.policy.compute is not None:
         notes.append("precision is verl's own: weights in float32, arithmetic in bfloat16")
     return notes

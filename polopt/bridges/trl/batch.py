@@ -74,8 +74,8 @@ class ScoredGeneration:
 
 def experience_of(
     output: Mapping[str, Any],
-    told: ScoredGeneration,
-    said: Evaluation | None,
+    scored: ScoredGeneration,
+    evaluation: Evaluation | None,
     everyone: AllProcesses,
     needs: frozenset[str],
     *,
@@ -89,8 +89,8 @@ def experience_of(
     """Returns all rows of a generation, with T columns of completion; of optional fields those in `needs`.
 
     output: TRL's output of a generation.
-    told: the generation's rewards.
-    said: the policy's evaluation of this process's rows before its update on them.
+    scored: the generation's rewards.
+    evaluation: the policy's evaluation of this process's rows before its update on them.
     everyone: all processes.
     names: of the reward functions.
     ends: ids that end an answer.
@@ -98,30 +98,32 @@ def experience_of(
     mask, rows = decided(output), everyone.rows
     ids, attended = output["completion_ids"], output["completion_mask"].bool()
     ended = (torch.isin(ids, ids.new_tensor(ends)) & last(attended)).any(1)
-    outcome = told.outcome(weights)
+    outcome = scored.outcome(weights)
     fields: dict[str, Any] = {"reward": outcome, "outcome": outcome}
     fields |= {"terminated": rows(ended), "truncated": ~rows(ended)}
     everywhere = rows(mask)
     fields["group"] = torch.arange(len(everywhere), device=everywhere.device) // group
     if "turn" in needs:
         fields["turn"] = turns(everywhere)
-    for name, value in _logps(output, said).items():
+    for name, value in _logps(output, evaluation).items():
         if value is not None:
             fields[name] = rows(value)
     extras: dict[str, Any] = {PLACE: torch.arange(len(everywhere), device=everywhere.device)}
-    if said is not None:
-        extras |= {f"old_{name}": rows(value) for name, value in said.extras.items()}
+    if evaluation is not None:
+        extras |= {f"old_{name}": rows(value) for name, value in evaluation.extras.items()}
     if "extras.tokens" in needs:
         extras["tokens"] = rows(ids.masked_fill(~attended, -1) + 1) - 1
     if "extras.answer" in needs:
-        extras["answer"] = everyone.entries([_text(c) for c in told.completions])
+        extras["answer"] = everyone.entries([_text(c) for c in scored.completions])
     if "extras.task" in needs:
-        extras["task"] = everyone.entries([_task(*both) for both in zip(told.inputs, told.prompts, strict=True)])
+        extras["task"] = everyone.entries(
+            [_task(*row_and_prompt) for row_and_prompt in zip(scored.inputs, scored.prompts, strict=True)]
+        )
     if "extras.kind" in needs:
-        extras["kind"] = everyone.entries([str(row["kind"]) for row in told.inputs])
+        extras["kind"] = everyone.entries([str(row["kind"]) for row in scored.inputs])
     for column, name in enumerate(names):
         if (signal := SIGNAL + name.removeprefix("signal_")) in needs:
-            extras[signal.removeprefix("extras.")] = told.rewards[:, column].nan_to_num(0.0)
+            extras[signal.removeprefix("extras.")] = scored.rewards[:, column].nan_to_num(0.0)
     return Experience(mask=everywhere, support=support, horizon=horizon, extras=extras, **fields)
 
 
@@ -142,11 +144,11 @@ def turns(mask: Tensor) -> Tensor:
     return (begins.cumsum(1) - 1).masked_fill(~mask, -1)
 
 
-def _logps(output: Mapping[str, Any], said: Evaluation | None) -> dict[str, Tensor | None]:
+def _logps(output: Mapping[str, Any], evaluation: Evaluation | None) -> dict[str, Tensor | None]:
     """Returns log-probabilities of this process's rows: `rollout_logp` is the sampler's, `old_logp` the policy's own
     before its first update."""
     old = output.get("old_per_token_logps")
-    old = said.logp if old is None and said is not None else old
+    old = evaluation.logp if old is None and evaluation is not None else old
     sampled = output.get("sampling_per_token_logps")
     if sampled is None:
         sampled = old
@@ -154,8 +156,8 @@ def _logps(output: Mapping[str, Any], said: Evaluation | None) -> dict[str, Tens
         # Without a value of the engine the policy's own is taken.
         sampled = torch.where(sampled.isnan(), old, sampled)
     fields = {"rollout_logp": sampled, "old_logp": old, "ref_logp": output.get("ref_per_token_logps")}
-    if said is not None:
-        fields |= {"entropy": said.entropy, "value": said.value, "final_value": said.final_value}
+    if evaluation is not None:
+        fields |= {"entropy": evaluation.entropy, "value": evaluation.value, "final_value": evaluation.final_value}
     return fields
 
 

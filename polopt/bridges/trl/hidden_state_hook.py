@@ -32,13 +32,13 @@ class HiddenStateHook:
         self.names = sorted(names)
         if names and not has_plain_head(self.inner):
             raise BridgeError(
-                f"{type(self.inner).__name__} does more to hidden states than its output layer does, so nobody can say "
-                f"its {', '.join(self.names)} in TRL; take a method that does not ask, or polopt's own loop"
+                f"{type(self.inner).__name__} does more to hidden states than its output layer does, so its "
+                f"{', '.join(self.names)} cannot be computed in TRL; take another method, or polopt's own loop"
             )
         self.critic = self._add_critic(model) if critic else None
-        self._heard: list[Tensor] | None = None
+        self._states: list[Tensor] | None = None
         self._values: list[Tensor] = []
-        self.inner.base_model.register_forward_hook(self._hear)
+        self.inner.base_model.register_forward_hook(self._record)
         if critic:
             model.register_forward_hook(self._value)
 
@@ -52,30 +52,30 @@ class HiddenStateHook:
         model._keys_to_ignore_on_save = {*kept_out, *(f"{NAME}.{key}" for key in critic.state_dict())}
         return critic
 
-    def _hear(self, module: nn.Module, arguments: Any, output: Any) -> None:
-        if self._heard is not None:
-            self._heard.append(output.last_hidden_state)
+    def _record(self, module: nn.Module, arguments: Any, output: Any) -> None:
+        if self._states is not None:
+            self._states.append(output.last_hidden_state)
 
     def _value(self, module: nn.Module, arguments: Any, output: Any) -> None:
-        if self._heard is not None and self.critic is not None:
-            value = self.critic(self._heard[-1].to(self.critic.weight.dtype)).squeeze(-1)
+        if self._states is not None and self.critic is not None:
+            value = self.critic(self._states[-1].to(self.critic.weight.dtype)).squeeze(-1)
             self._values.append(value)
             # Data parallel finds the parameters with gradients from the graph of a model's outputs.
             output.log_probs = output.log_probs + value[:, :0].sum()
 
-    def listen(self) -> None:
-        """Records hidden states from now on, until the next call of `say`."""
-        self._heard, self._values = [], []
+    def start(self) -> None:
+        """Records hidden states from now on, until the next call of `evaluate`."""
+        self._states, self._values = [], []
 
-    def say(self, ids: Tensor, decided: Tensor, temperature: float) -> dict[str, Any]:
+    def evaluate(self, ids: Tensor, decided: Tensor, temperature: float) -> dict[str, Any]:
         """Returns fields of an `Evaluation` for the last C columns of the recorded pass.
 
         ids: [b, C] the tokens in these columns.
         decided: [b, C] the mask of the policy's decisions; the fields are 0 elsewhere.
         """
-        heard, self._heard = torch.cat(self._heard or []), None
+        states, self._states = torch.cat(self._states or []), None
         # The decision at t is taken on the state at t - 1; the last value is that after the last decision.
-        start = heard.shape[1] - ids.shape[1] - 1
+        start = states.shape[1] - ids.shape[1] - 1
         fields: dict[str, Any] = {}
         if self.critic is not None:
             value = torch.cat(self._values)[:, start:]
@@ -84,7 +84,7 @@ class HiddenStateHook:
             fields |= {"value": value[:, :-1], "final_value": value.gather(1, end).squeeze(1)}
         if self.names:
             head = self.inner.get_output_embeddings()
-            said = score(heard[:, start:-1][decided], head, ids[decided], None, temperature, self.names)
+            values = score(states[:, start:-1][decided], head, ids[decided], None, temperature, self.names)
             spread = lambda x: x.new_zeros(ids.shape).masked_scatter(decided, x)  # noqa: E731
-            fields["extras"] = {name: spread(said[name]) for name in self.names}
+            fields["extras"] = {name: spread(values[name]) for name in self.names}
         return fields

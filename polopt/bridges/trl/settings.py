@@ -46,7 +46,7 @@ def settle(args: Any, name: str, algorithm: Algorithm) -> tuple[Any, Algorithm, 
     for key in REPLACED:
         if (found := getattr(args, key)) != defaults[key]:
             raise BridgeError(
-                f"GRPOConfig({key}={found!r}) has no effect: {name} says what the loss is; leave {key} at its default "
+                f"GRPOConfig({key}={found!r}) has no effect: {name} defines the loss; leave {key} at its default "
                 f"{defaults[key]!r}, and set the method's own settings, as method={{'name': {name!r}, ...}}"
             )
     for key, harmless in RESHAPING.items():
@@ -57,7 +57,7 @@ def settle(args: Any, name: str, algorithm: Algorithm) -> tuple[Any, Algorithm, 
             )
     if reshaped := sorted({"temperature", *RESHAPING} & (args.generation_kwargs or {}).keys()):
         raise BridgeError(
-            f"GRPOConfig(generation_kwargs) changes {', '.join(reshaped)} behind the back of TRL's log-probabilities; "
+            f"GRPOConfig(generation_kwargs) changes {', '.join(reshaped)}, which TRL's log-probabilities ignore; "
             "set GRPOConfig's own temperature, and leave the others out"
         )
     args, notes = copy.copy(args), list[str]()
@@ -74,7 +74,7 @@ def _reference(args: Any, name: str, algorithm: Algorithm, notes: list[str]) -> 
     own = [p.coefficient for p in compares if any(f.name == "coefficient" for f in settings_of(type(p)))]
     if args.beta and not compares:
         raise BridgeError(
-            f"GRPOConfig(beta={args.beta}) asks for a penalty on the distance to a reference policy, which {name} does "
+            f"GRPOConfig(beta={args.beta}) sets a penalty on the distance to a reference policy, which {name} does "
             "not have; leave beta at 0.0, or add one to the method, as algorithm.but(**{'objective.regularise': "
             f"[po.objectives.ReferenceKL(coefficient={args.beta})]}})"
         )
@@ -108,19 +108,19 @@ def _windows(args: Any, notes: list[str]) -> None:
 
 def _sampled(args: Any, name: str, algorithm: Algorithm, notes: list[str]) -> Algorithm:
     sampling: Any = algorithm.sampling
-    own, theirs = sampling.support, Support(temperature=args.temperature)
+    own, of_config = sampling.support, Support(temperature=args.temperature)
     if own.truncated or own.by_entropy is not None:
         raise BridgeError(
             f"{name} samples over {own}, and TRL's log-probabilities are of the whole vocabulary at one temperature; "
             "take algorithm.but(**{'sampling.support': po.Support()}), or train it in polopt's own loop"
         )
-    if own != theirs and PLAIN not in (own, theirs):
+    if own != of_config and PLAIN not in (own, of_config):
         raise BridgeError(
             f"GRPOConfig(temperature={args.temperature}) and {name}, which samples at {own.temperature}, disagree; set "
             "one of the two"
         )
-    if own != theirs and theirs == PLAIN:
-        args.temperature, theirs = own.temperature, own
+    if own != of_config and of_config == PLAIN:
+        args.temperature, of_config = own.temperature, own
         notes.append(f"temperature = {own.temperature:g}: {name} samples at it")
     if sampling.group != args.num_generations:
         notes.append(f"{name} has groups of {sampling.group}; num_generations makes it {args.num_generations}")
@@ -128,7 +128,7 @@ def _sampled(args: Any, name: str, algorithm: Algorithm, notes: list[str]) -> Al
         notes.append(
             f"{name} samples again where filters leave less than a full batch; TRL does not, so batches are smaller"
         )
-    changes: dict[str, Any] = {"sampling.group": args.num_generations, "sampling.support": theirs}
+    changes: dict[str, Any] = {"sampling.group": args.num_generations, "sampling.support": of_config}
     return algorithm.but(changes)
 
 

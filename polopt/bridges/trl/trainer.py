@@ -81,12 +81,12 @@ class PoloptTrainer(GRPOTrainer):
         super().__init__(model=model, reward_funcs=reward_funcs, args=args, train_dataset=train_dataset, **others)
         self._paper = paper_of(method)
         self.algorithm.to(self.accelerator.device)
-        asked = self.algorithm.required_outputs
-        names = {name.removeprefix("extras.") for name in asked if name.startswith("extras.")}
-        critic = "value" in self._needs | asked
-        self.trunk = HiddenStateHook(self.model, critic=critic, names=names) if critic or names else None
+        outputs = self.algorithm.required_outputs
+        names = {name.removeprefix("extras.") for name in outputs if name.startswith("extras.")}
+        critic = "value" in self._needs | outputs
+        self.hidden_states = HiddenStateHook(self.model, critic=critic, names=names) if critic or names else None
         self._everyone = AllProcesses(self.accelerator)
-        self._told: ScoredGeneration
+        self._scored: ScoredGeneration
         # The selected rows of the last generation, of all processes, in training (True) and in evaluation; of these
         # the current optimiser batch; and its measurements so far.
         self._batches: dict[bool, Experience] = {}
@@ -101,7 +101,7 @@ class PoloptTrainer(GRPOTrainer):
     @property
     def critic(self) -> torch.nn.Linear | None:
         """The value head, for methods that need one."""
-        return None if self.trunk is None else self.trunk.critic
+        return None if self.hidden_states is None else self.hidden_states.critic
 
     @property
     def _support(self) -> Support:
@@ -112,7 +112,7 @@ class PoloptTrainer(GRPOTrainer):
 
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Tensor:
         rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
-        self._told = ScoredGeneration(inputs, prompts, completions, rewards)
+        self._scored = ScoredGeneration(inputs, prompts, completions, rewards)
         return rewards
 
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
@@ -136,14 +136,14 @@ class PoloptTrainer(GRPOTrainer):
         steps = self.args.gradient_accumulation_steps if training else 1
         place = self._step % steps if training else 0
         if place == 0:
-            self._window = self._whole(model, self._pieces(steps) if training else [inputs])
+            self._window = self._optimiser_batch(model, self._pieces(steps) if training else [inputs])
         window, mask = self._window, decided(inputs)
-        said, router = self._say(model, inputs)
-        loss = 0 * said.logp.sum()  # every process reaches every parameter, whether or not it learns from its rows
-        measured = {"entropy": torch.where(mask, said.entropy, 0).sum().detach(), "decisions": mask.sum()}
-        rows, mine = (inputs[PLACE][:, None] == window.extras[PLACE]).nonzero(as_tuple=True)
-        if len(mine) and window.advantage is not None:
-            result = self._learn(window.piece(mine), _padded(said, window.mask.shape[1])[rows])
+        evaluation, router = self._policy_evaluation(model, inputs)
+        loss = 0 * evaluation.logp.sum()  # every process reaches every parameter, even one without rows of its own
+        measured = {"entropy": torch.where(mask, evaluation.entropy, 0).sum().detach(), "decisions": mask.sum()}
+        rows, local_rows = (inputs[PLACE][:, None] == window.extras[PLACE]).nonzero(as_tuple=True)
+        if len(local_rows) and window.advantage is not None:
+            result = self._objective_loss(window.piece(local_rows), _padded(evaluation, window.mask.shape[1])[rows])
             loss = loss + result.loss
             measured |= result.metrics
         self._measured.append(measured)
@@ -182,20 +182,20 @@ class PoloptTrainer(GRPOTrainer):
 
     def _experience(self, output: dict[str, Any]) -> Experience:
         """Returns all rows of the generation, of all processes."""
-        algorithm, asked = self.algorithm, self._needs
-        rooms = (algorithm.sampling, algorithm.reward, algorithm.credit, *algorithm.select)
-        judges = frozenset[str]().union(*(room.required_fields for room in rooms))
-        own = {name for name in asked if name in ("entropy", "value", "final_value") or name.startswith(OLD)}
+        algorithm, needs = self.algorithm, self._needs
+        parts = (algorithm.sampling, algorithm.reward, algorithm.credit, *algorithm.select)
+        read_before = frozenset[str]().union(*(part.required_fields for part in parts))
+        evaluated = {name for name in needs if name in ("entropy", "value", "final_value") or name.startswith(OLD)}
         unknown = "old_per_token_logps" not in output
-        if unknown and ({"rollout_logp", "old_logp"} & judges or "sampling_per_token_logps" in output):
-            own |= {"rollout_logp"}
-        said = self._assess(output) if own else None
+        if unknown and ({"rollout_logp", "old_logp"} & read_before or "sampling_per_token_logps" in output):
+            evaluated |= {"rollout_logp"}
+        evaluation = self._assess(output) if evaluated else None
         batch = experience_of(
             output,
-            self._told,
-            said,
+            self._scored,
+            evaluation,
             self._everyone,
-            asked,
+            needs,
             names=self.reward_func_names,
             weights=self.reward_weights,
             group=self.num_generations if self.model.training else self.num_generations_eval,
@@ -203,7 +203,7 @@ class PoloptTrainer(GRPOTrainer):
             horizon=self.max_completion_length,
             support=self._support,
         )
-        if "extras.prompt_logp" in asked:
+        if "extras.prompt_logp" in needs:
             batch = batch.replace(extras={"prompt_logp": self._everyone.rows(self._prompt_logp(output))})
         return batch
 
@@ -212,7 +212,7 @@ class PoloptTrainer(GRPOTrainer):
         begin = self._step % self.args.steps_per_generation
         return self._buffered_inputs[begin : begin + steps]
 
-    def _whole(self, model: Any, pieces: list[dict[str, Any]]) -> Experience:
+    def _optimiser_batch(self, model: Any, pieces: list[dict[str, Any]]) -> Experience:
         """Returns the optimiser batch: the selected rows that are in these micro-batches of any process."""
         batch = self._batches[self.model.training]
         places = self._everyone.rows(torch.cat([piece[PLACE] for piece in pieces]))
@@ -221,29 +221,34 @@ class PoloptTrainer(GRPOTrainer):
         if whole.advantage is None or not self.algorithm.objective.active_fields("full_batch_outputs"):
             return whole
         with torch.no_grad():
-            said = Evaluation.cat([_padded(self._say(model, piece)[0], whole.mask.shape[1]) for piece in pieces])
-        said = said.mapped(lambda name, value: self._everyone.rows(value))
+            evaluation = Evaluation.cat(
+                [_padded(self._policy_evaluation(model, piece)[0], whole.mask.shape[1]) for piece in pieces]
+            )
+        evaluation = evaluation.mapped(lambda name, value: self._everyone.rows(value))
         order = places.argsort()
-        survey = said[order[torch.searchsorted(places[order], whole.extras[PLACE])]]
+        full_batch = evaluation[order[torch.searchsorted(places[order], whole.extras[PLACE])]]
         return whole.replace(
-            full_batch_evaluation=survey, **({"rollout_logp": survey.logp} if whole.rollout_logp is None else {})
+            full_batch_evaluation=full_batch,
+            **({"rollout_logp": full_batch.logp} if whole.rollout_logp is None else {}),
         )
 
-    def _learn(self, piece: Experience, said: Evaluation) -> Loss:
+    def _objective_loss(self, piece: Experience, evaluation: Evaluation) -> Loss:
         # Log-probabilities from before the update, if missing, are the current ones: there was no update in between.
-        absent = {name: said.logp.detach() for name in ("rollout_logp", "old_logp") if getattr(piece, name) is None}
-        return self.algorithm.objective(piece.replace(**absent), said)
+        absent = {
+            name: evaluation.logp.detach() for name in ("rollout_logp", "old_logp") if getattr(piece, name) is None
+        }
+        return self.algorithm.objective(piece.replace(**absent), evaluation)
 
     # The policy's evaluation ------------------------------------------------------------------------------------
 
-    def _say(self, model: Any, inputs: dict[str, Any], rows: int | None = None) -> tuple[Evaluation, Any]:
+    def _policy_evaluation(self, model: Any, inputs: dict[str, Any], rows: int | None = None) -> tuple[Evaluation, Any]:
         """Evaluates the policy on the completions of some rows, by TRL's own pass; also returns the router's part of
         the loss.
 
         rows: how many are read at a time.
         """
-        if self.trunk is not None:
-            self.trunk.listen()
+        if self.hidden_states is not None:
+            self.hidden_states.start()
         logp, entropy, aux = self._get_per_token_logps_and_entropies(
             model,
             torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], 1),
@@ -255,8 +260,8 @@ class PoloptTrainer(GRPOTrainer):
             **{name: inputs.get(name) for name in SEEN},
         )
         fields: dict[str, Any] = {"logp": ops.wide(logp), "entropy": ops.wide(entropy)}
-        if self.trunk is not None:
-            fields |= self.trunk.say(inputs["completion_ids"], decided(inputs), self.temperature)
+        if self.hidden_states is not None:
+            fields |= self.hidden_states.evaluate(inputs["completion_ids"], decided(inputs), self.temperature)
         return Evaluation(support=self._support, **fields), (
             self.router_aux_loss_coef * aux if self.aux_loss_enabled else 0.0
         )
@@ -264,7 +269,7 @@ class PoloptTrainer(GRPOTrainer):
     @torch.no_grad()
     def _assess(self, output: dict[str, Any]) -> Evaluation:
         """Evaluates the policy on this process's rows before its update on them."""
-        return self._say(self.model, output, self.args.per_device_train_batch_size)[0]
+        return self._policy_evaluation(self.model, output, self.args.per_device_train_batch_size)[0]
 
     @torch.no_grad()
     def _prompt_logp(self, output: dict[str, Any]) -> Tensor:
@@ -287,11 +292,11 @@ class PoloptTrainer(GRPOTrainer):
     def _log_advantages(self, batch: Experience, rows: int) -> None:
         """Logs the method's advantages, a mean over decisions, with TRL's completions; 0 for rows left out."""
         mean = ops.row_mean(torch.where(batch.mask, batch.advantage, 0), batch.mask)
-        every = mean.new_zeros(rows).index_copy(0, batch.extras[PLACE], mean)
-        kept = self._logs["advantages"]
-        for _ in range(min(rows, len(kept))):
-            kept.pop()
-        kept.extend(every.tolist())
+        row_means = mean.new_zeros(rows).index_copy(0, batch.extras[PLACE], mean)
+        logged = self._logs["advantages"]
+        for _ in range(min(rows, len(logged))):
+            logged.pop()
+        logged.extend(row_means.tolist())
 
     def _log_measured(self) -> None:
         """Logs the metrics of an optimiser batch: shares of the whole, so a sum over micro-batches and processes."""
@@ -303,9 +308,11 @@ class PoloptTrainer(GRPOTrainer):
             metrics[f"polopt/{name}"].append(value)
 
 
-def _padded(said: Evaluation, width: int) -> Evaluation:
+def _padded(evaluation: Evaluation, width: int) -> Evaluation:
     """Pads an evaluation to the width of the process with the widest completions."""
-    return said.mapped(lambda name, value: F.pad(value, (0, width - value.shape[1])) if value.ndim == 2 else value)
+    return evaluation.mapped(
+        lambda name, value: F.pad(value, (0, width - value.shape[1])) if value.ndim == 2 else value
+    )
 
 
 def _behind(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -9,7 +9,7 @@ from polopt.bridges.capabilities import TrainerCapabilities
 from polopt.fields import OLD
 from polopt.policies.vocabulary import REDUCTIONS
 
-# Prefix of a reward function's signals beside the reward.
+# Prefix of a reward function's signals other than the reward.
 SIGNAL = "extras.signal_"
 
 _BATCH = frozenset(
