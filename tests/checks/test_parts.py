@@ -12,7 +12,7 @@ import wrong_parts as wrong
 from pasted import error_of
 
 import polopt as po
-from polopt import checks, credit, objectives
+from polopt import checks, credit, features, methods, objectives
 from polopt.checks.placement import places
 from polopt.checks.sample_batches import outcome_batch
 from polopt.part import Part
