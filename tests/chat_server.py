@@ -115,3 +115,12 @@ def served(say: Callable[[str], str] = lambda question: "Score: 5") -> Iterator[
         yield server
     finally:
         server.close()
+
+
+def judge_reply(question: str) -> str:
+    """Replies to any question of a judge: with a rubric, with marks for its items, or with a score."""
+    if "ITEM | name" in question:
+        return f"Better so:\nITEM | careful {len(question) % 5} | 3 | one point each\nITEM | short | 2 | few words"
+    if "ITEM N: MARK" in question:
+        return f"Fine.\nITEM 1: {len(question) % 4}\nITEM 2: {len(question) % 3}"
+    return f"Score: {len(question) % 11}"

@@ -11,8 +11,9 @@ from battery import PartRow
 
 import polopt as po
 
-# A file tests/rows_*.py holds dicts by these names; a part joins by one row in one of them. BATCHES: slug -> what makes
-# a batch for a method that a random one does not suit.
+# A file tests/rows_*.py holds dicts by these names; a part joins by one row in one of them. Parts of a room stand in
+# rows_<room>.py, those of a single method in rows_methods_<room>.py by the method's room. BATCHES: slug -> what makes a
+# batch for a method that a random one does not suit.
 TABLES = [importlib.import_module(file.stem) for file in sorted(Path(__file__).parent.glob("rows_*.py"))]
 
 

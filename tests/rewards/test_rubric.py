@@ -7,8 +7,7 @@ import re
 
 import pytest
 import torch
-from chat_server import ChatServer, served
-from rows_judges import say
+from chat_server import ChatServer, judge_reply, served
 
 import polopt as po
 from polopt.backends import Chat
@@ -207,7 +206,7 @@ def test_it_resumes_bit_for_bit_with_its_history():
 
 @pytest.fixture
 def server():
-    with served(say) as server:
+    with served(judge_reply) as server:
         yield server
 
 

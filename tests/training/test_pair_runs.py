@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import torch
-from test_paired import BETA, trl_dpo
 from tiny_runs import DIGITS, GUESS, Stop, StopAt, lines, outcome, policy, recipe
 from torch import Tensor
+from trl_oracle import BETA, trl_dpo
 
 import polopt as po
 from polopt.config import ConfigError, parse

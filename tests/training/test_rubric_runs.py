@@ -5,15 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from chat_server import served
-from rows_judges import say
+from chat_server import judge_reply, served
 from tiny_runs import Stop, StopAt, lines, outcome, recipe
 
 from polopt.training.launch import resume, train
 
 
 def test_a_run_through_a_server_is_stopped_and_resumed_to_the_same_bytes(tmp_path: Path) -> None:
-    with served(say) as server:
+    with served(judge_reply) as server:
         chat = {"part": "backends.Chat", "url": server.url, "model": "tiny", "cache": str(tmp_path / "replies")}
         method = {
             "name": "mpo-meta",

@@ -129,7 +129,7 @@ def test_the_notebook(small: dict[str, Any], tmp_path: Path, monkeypatch: pytest
     (tmp_path / "recipes" / "smollm.yaml").write_text(load("smollm", changes=small).to_yaml())
     monkeypatch.setattr(recipes, "FOLDER", tmp_path / "recipes")
     monkeypatch.chdir(tmp_path)
-    notebook = json.loads((Path(__file__).parents[1] / "docs" / "teach.ipynb").read_text())
+    notebook = json.loads((Path(__file__).parents[2] / "docs" / "teach.ipynb").read_text())
     cells = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
     namespace: dict[str, Any] = {}
     for number, code in enumerate(cells, start=1):

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
+from small_trees import stop_tree
 
 import polopt as po
 from polopt.lab import (
@@ -30,10 +31,6 @@ from polopt.layers import Layer
 from polopt.objectives import SequenceMean
 from polopt.sampling.parts import RolloutRequest
 from polopt.support import ByEntropy, Support
-
-
-def stop_tree(prompts: int = 2) -> TokenTree:
-    return TokenTree.full(3, 3, lambda p, a: float((sum(a) + p) % 3 == 0) + 0.1 * len(a), stop=2, prompts=prompts)
 
 
 def brute_force(policy: TabularPolicy, support: Support = Support()) -> dict[tuple[int, tuple[int, ...]], float]:  # noqa: B008

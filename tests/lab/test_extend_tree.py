@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from test_lab import stop_tree
+from small_trees import stop_tree
 
 import polopt as po
 from polopt.lab import TabularPolicy, TokenTree, TreeSource

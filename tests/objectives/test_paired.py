@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import itertools
 import types
 from typing import Any
@@ -13,6 +12,7 @@ import wrong_parts as wrong
 from battery import random_batch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
+from trl_oracle import BETA, trl_dpo
 
 import polopt as po
 from polopt.evaluation import Evaluation
@@ -31,7 +31,6 @@ from polopt.objectives import (
 )
 
 PAIRS, WIDTH = 7, 6
-BETA = 0.3
 
 
 def stacked() -> tuple[Tensor, Tensor, Tensor]:
@@ -55,38 +54,6 @@ def ours(objective: Objective, mask: Tensor, logp: Tensor, ref: Tensor) -> tuple
     leaf = logp.clone().requires_grad_()
     found = objective(experience, Evaluation(logp=leaf.masked_fill(~mask, torch.nan)[order]))
     return found.loss.detach(), torch.autograd.grad(found.loss, leaf)[0], found.metrics
-
-
-def trl_dpo(mask: Tensor, logp: Tensor, ref: Tensor, loss_type: str) -> tuple[Tensor, dict[str, float]]:
-    """DPOTrainer._compute_loss, unbound, on a stand-in whose model answers with the given log-probabilities."""
-    trl = pytest.importorskip("trl", minversion="1.16")
-    said = types.SimpleNamespace(log_probs=logp, entropy=logp.detach(), mean_logits=logp.detach(), is_top1=mask)
-    trainer: Any = types.SimpleNamespace(
-        model=types.SimpleNamespace(training=True),
-        accelerator=types.SimpleNamespace(device="cpu", gather=lambda x: x, gather_for_metrics=lambda x: x),
-        aux_loss_enabled=False,
-        ld_alpha=None,
-        precompute_ref_logps=True,
-        f_divergence_type="reverse_kl",
-        loss_types=[loss_type],
-        loss_weights=[1.0],
-        beta=BETA,
-        use_weighting=False,
-        _metrics={"train": collections.defaultdict(list)},
-        _total_train_tokens=0,
-        _tp_size=1,
-    )
-    completion = torch.nn.functional.pad(mask.long(), (1, 0))  # a prompt of one token
-    chosen, rejected = ref.sum(1).chunk(2)
-    inputs = {
-        "input_ids": completion,
-        "attention_mask": completion,
-        "completion_mask": completion,
-        "ref_chosen_logps": chosen,
-        "ref_rejected_logps": rejected,
-    }
-    loss = trl.DPOTrainer._compute_loss(trainer, lambda **_: said, inputs, False)
-    return loss, {name: values[0] for name, values in trainer._metrics["train"].items()}
 
 
 DPO = PairedObjective(implicit=LogRatioReward(scale=BETA))

@@ -6,7 +6,7 @@ import pytest
 import torch
 from batches import random_batch
 from sentences import same
-from test_lab import stop_tree
+from small_trees import stop_tree
 
 import polopt as po
 from polopt.credit import GAE

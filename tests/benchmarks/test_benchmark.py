@@ -136,7 +136,7 @@ def test_rates_leave_out_the_first_step() -> None:
 
 
 def test_about_names_the_commit_and_versions() -> None:
-    found = table.about(Path(__file__).parents[1], threads=1)
+    found = table.about(Path(__file__).parents[2], threads=1)
     assert found["versions"]["torch"]
     assert len(found["commit"].split()[0]) >= 7
 

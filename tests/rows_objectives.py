@@ -1,0 +1,223 @@
+"""Rows of the battery: objectives."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+from batches import SampleBatch, random_batch
+from battery import PartRow
+from row_batches import demonstration_batch, taught_row
+
+from polopt.features.masks import FieldMask, Finished, HasTeacher, IsCorrect, IsDemonstration
+from polopt.methods.bupo import LayerRatio
+from polopt.methods.srpo_routing import TeacherCertainty
+from polopt.objectives import (
+    AuxiliaryLoss,
+    Branch,
+    BranchedObjective,
+    Clip,
+    ClipWeight,
+    Distillation,
+    EntropyBonus,
+    EntropyTarget,
+    ExponentialAdvantageWeight,
+    ForwardKL,
+    HingeLink,
+    ImportanceWeight,
+    LogisticLink,
+    LogProbReward,
+    LogRatioReward,
+    ObjectiveSchedule,
+    OldPolicyRatio,
+    PairedObjective,
+    Phase,
+    PolicyGradient,
+    ProbabilityWeight,
+    PromptMean,
+    ReferenceKL,
+    SampledDistillation,
+    SamplerKL,
+    SaturatedRatio,
+    SequenceMean,
+    SequenceRatio,
+    SequenceSum,
+    SquaredLink,
+    Surrogate,
+    TokenMean,
+    TokenRatio,
+    TruncatedImportance,
+    Unclipped,
+    ValueLoss,
+)
+from polopt.schedules import Schedule
+
+
+def window_batch(seed: int = 0, clean: bool = False) -> SampleBatch:
+    """A random batch of which some decisions are marked, some of them off the mask."""
+    batch, g = random_batch(seed, clean=clean), torch.Generator().manual_seed(seed)
+    extras = {"window": torch.rand(batch.mask.shape, generator=g) < 0.6}
+    return dataclasses.replace(batch, experience=batch.experience.replace(extras=extras))
+
+
+KL = ReferenceKL(coefficient=0.5)
+SFT = Branch(objective=Surrogate(ratio=None, trust=PolicyGradient()), rows=IsDemonstration(), weight=0.3)
+CRITIC = ValueLoss(clip=None)
+
+OBJECTIVES = {
+    "default": PartRow(Surrogate()),
+    "no ratio": PartRow(Surrogate(ratio=None, trust=Unclipped()), honest=Surrogate(trust=PolicyGradient())),
+    "score": PartRow(Surrogate(trust=PolicyGradient(), aggregate=SequenceSum())),
+    "proximal": PartRow(Surrogate(ratio=OldPolicyRatio(), trust=Unclipped(), weights=[TruncatedImportance()])),
+    "sequence": PartRow(Surrogate(ratio=SequenceRatio(), trust=Clip(low=0.01, high=0.02), aggregate=SequenceMean())),
+    "sequence of proximal": PartRow(Surrogate(ratio=SequenceRatio(token=OldPolicyRatio()), trust=Unclipped())),
+    "dual clip": PartRow(Surrogate(trust=Clip(low=0.1, high=0.3, dual=1.2))),
+    "clip weight": PartRow(Surrogate(trust=ClipWeight(high=0.2)), honest=None),
+    "clip weight, two sides": PartRow(
+        Surrogate(ratio=SequenceRatio(), trust=ClipWeight(low=0.1, high=0.1)), honest=None
+    ),
+    "token mean": PartRow(Surrogate(aggregate=TokenMean(), trust=Unclipped())),
+    "sequence mean": PartRow(Surrogate(aggregate=SequenceMean(), trust=Unclipped())),
+    "sequence sum": PartRow(Surrogate(aggregate=SequenceSum(length=3), trust=Unclipped())),
+    "truncated importance": PartRow(Surrogate(weights=[TruncatedImportance(cap=1.05)])),
+    "truncated importance of rows": PartRow(Surrogate(weights=[TruncatedImportance(cap=1.05, unit="row")])),
+    "k1": PartRow(Surrogate(regularise=[ReferenceKL(value="k1", gradient="k1")])),
+    "k2": PartRow(Surrogate(regularise=[ReferenceKL(value="k2", gradient="k2")])),
+    "k3": PartRow(Surrogate(regularise=[ReferenceKL(value="k3", gradient="k3")])),
+    "k1 with k2's gradient": PartRow(
+        Surrogate(regularise=[ReferenceKL(value="k1", gradient="k2")]),
+        honest=Surrogate(regularise=[ReferenceKL(value="k2", gradient="k2")]),
+    ),
+    "k3 with ratio": PartRow(
+        Surrogate(
+            aggregate=SequenceMean(), regularise=[ReferenceKL(ratio=TokenRatio()), EntropyBonus(coefficient=0.1)]
+        ),
+        # The ratio multiplies what is differentiated, not what is reported.
+        honest=None,
+    ),
+    "entropy": PartRow(Surrogate(regularise=[EntropyBonus()])),
+    "routed": PartRow(
+        BranchedObjective(
+            routes=[
+                Branch(objective=Surrogate(), rows=IsCorrect()),
+                Branch(
+                    objective=Surrogate(trust=PolicyGradient(), aggregate=SequenceMean()),
+                    rows=IsCorrect(invert=True),
+                    weight=Schedule(knots=[(0, 0.5), (2, 1.0)]),
+                ),
+            ]
+        )
+    ),
+    "routed by hand": PartRow(
+        BranchedObjective(routes=[Branch(objective=Surrogate(), rows=IsDemonstration(invert=True))])
+    ),
+    "two of a kind": PartRow(Surrogate(regularise=[KL, KL.but(gradient="k2", value="k2")])),
+    "value": PartRow(Surrogate(regularise=[ValueLoss(clip=None)])),
+    "clipped value": PartRow(Surrogate(regularise=[ValueLoss(clip=0.2)])),
+    "likely": PartRow(Surrogate(ratio=None, trust=PolicyGradient(), weights=[ProbabilityWeight()]), honest=None),
+    "shaped": PartRow(Surrogate(trust=SaturatedRatio(bend=0.3))),
+    "entropy target": PartRow(Surrogate(regularise=[EntropyTarget(coefficient=0.7, target=0.3)])),
+    "entropy target from below": PartRow(Surrogate(regularise=[EntropyTarget(target=9.0)])),
+    "is_demonstration": PartRow(
+        BranchedObjective(routes=[Branch(objective=Surrogate(), rows=IsDemonstration(invert=True)), SFT]),
+        batch=demonstration_batch,
+    ),
+    "demonstrated, sums": PartRow(
+        BranchedObjective(
+            routes=[
+                Branch(objective=Surrogate(trust=Clip(), aggregate=SequenceSum()), rows=IsDemonstration(invert=True)),
+                SFT.but({"objective.aggregate": SequenceSum(length=3)}),
+                SFT.but({"objective.aggregate": SequenceMean()}),
+            ]
+        ),
+        batch=demonstration_batch,
+    ),
+    "entropy target of rollouts": PartRow(
+        BranchedObjective(
+            routes=[
+                Branch(objective=Surrogate(regularise=[EntropyTarget(target=0.8)]), rows=IsDemonstration(invert=True)),
+                SFT,
+            ]
+        ),
+        batch=demonstration_batch,
+    ),
+    "importance": PartRow(
+        Surrogate(trust=PolicyGradient(), weights=[ImportanceWeight()]), honest=Surrogate(trust=Unclipped())
+    ),
+    "importance, bounded": PartRow(
+        Surrogate(trust=PolicyGradient(), weights=[ImportanceWeight(low=0.1, high=0.1)]), honest=None
+    ),
+    "exponential advantage": PartRow(
+        Surrogate(trust=PolicyGradient(), weights=[ExponentialAdvantageWeight(temperature=0.5)])
+    ),
+    "kl to the sampler": PartRow(Surrogate(trust=PolicyGradient(), regularise=[SamplerKL(coefficient=0.3)])),
+    "forward kl": PartRow(Surrogate(trust=PolicyGradient(), regularise=[ForwardKL(coefficient=0.3)])),
+    "distil": taught_row(Surrogate(ratio=None, trust=Distillation())),
+    "distil forward": taught_row(Surrogate(ratio=None, trust=Distillation(alpha=0.0))),
+    "distil backward": taught_row(Surrogate(ratio=None, trust=Distillation(alpha=1.0), aggregate=SequenceMean())),
+    "distil, renormalised": taught_row(Surrogate(ratio=None, trust=Distillation(alpha=0.3, rest="renormalise"))),
+    "distil sampled": taught_row(Surrogate(ratio=None, trust=SampledDistillation()), honest=None),
+    "current importance": taught_row(
+        Surrogate(ratio=None, trust=Unclipped(), weights=[ImportanceWeight(high=0.1)]), honest=None
+    ),
+    "routed with one denominator": taught_row(
+        BranchedObjective(
+            routes=[
+                Branch(objective=Surrogate(trust=Clip(dual=3.0)), rows=HasTeacher(below=0.5, invert=True)),
+                Branch(
+                    objective=Surrogate(ratio=None, trust=Distillation(), weights=[TeacherCertainty()]),
+                    rows=HasTeacher(below=0.5),
+                    weight=0.5,
+                ),
+            ],
+            count="all",
+        )
+    ),
+    "taught alone": taught_row(
+        BranchedObjective(routes=[Branch(objective=Surrogate(ratio=None, trust=Distillation()), rows=HasTeacher())])
+    ),
+    "phased": taught_row(
+        ObjectiveSchedule(
+            phases=[
+                Phase(objective=Surrogate(ratio=LayerRatio(layer=1), trust=Unclipped()), batches=2),
+                Phase(objective=Surrogate(ratio=TokenRatio())),
+            ]
+        )
+    ),
+    "auxiliary": PartRow(AuxiliaryLoss(regularise=[CRITIC, EntropyBonus(coefficient=0.3)], aggregate=SequenceMean())),
+    "by decision": PartRow(
+        BranchedObjective(
+            routes=[
+                Branch(objective=Surrogate(), rows=FieldMask(name="window", unit="token")),
+                Branch(objective=AuxiliaryLoss(regularise=[CRITIC]), rows=Finished()),
+                Branch(objective=Surrogate(), rows=Finished(invert=True), weight=0.5),
+            ]
+        ),
+        batch=window_batch,
+    ),
+    "previous, weighed": PartRow(
+        Surrogate(regularise=[ReferenceKL(anchor="previous", ratio=TokenRatio())]), honest=None
+    ),
+    "dpo": PartRow(PairedObjective()),
+    "conservative dpo": PartRow(PairedObjective(link=LogisticLink(label_smoothing=0.1))),
+    "ipo": PartRow(PairedObjective(implicit=LogRatioReward(scale=1.0), link=SquaredLink(target=5.0))),
+    "ipo, means": PartRow(
+        PairedObjective(implicit=LogRatioReward(scale=1.0, decisions="mean"), link=SquaredLink(target=5.0))
+    ),
+    "dpo from another policy": PartRow(PairedObjective(implicit=LogRatioReward(anchor="guide"))),
+    "dpo near another policy": PartRow(PairedObjective(regularise=[ReferenceKL(anchor="guide")])),
+    "slic": PartRow(PairedObjective(implicit=LogProbReward(scale=0.2, decisions="sum"), link=HingeLink())),
+    "simpo": PartRow(PairedObjective(implicit=LogProbReward(), link=LogisticLink(shift=0.5))),
+    "dpo with a distance": PartRow(PairedObjective(regularise=[ReferenceKL()], aggregate=SequenceMean())),
+    "dpo beside a surrogate": PartRow(
+        BranchedObjective(
+            routes=[
+                Branch(objective=PairedObjective(), weight=0.5),
+                Branch(objective=Surrogate(trust=Clip()), rows=IsCorrect()),
+            ],
+            count="all",
+        )
+    ),
+    "prompt mean": PartRow(Surrogate(aggregate=PromptMean(), regularise=[EntropyBonus(coefficient=0.1)])),
+    "prompt mean of sums": PartRow(Surrogate(aggregate=PromptMean(decisions="sum"))),
+}
