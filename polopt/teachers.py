@@ -10,6 +10,7 @@ from torch import Tensor
 
 from polopt.evaluation import Evaluation
 from polopt.experience import Experience
+from polopt.features import IsCorrect, RowMask
 from polopt.part import Part
 
 __all__ = ["Feedback", "First", "Hint", "SelfTeacher", "Sibling"]
@@ -55,16 +56,16 @@ class Hint(Part):
 
 
 class Sibling(Hint):
-    """Returns as hint the answer of the first other row of the group whose outcome reaches `threshold`.
+    """Returns as hint the answer of the first other row of the group that is `right`.
 
-    threshold: the least outcome of a row whose answer is a hint.
-    rows: "all", or only the "wrong" ones, whose own outcome is below the threshold.
+    right: the rows whose answers are hints.
+    rows: "all", or only the "wrong" ones, which are not right.
     wording: the text around the {answer}.
 
     For an episode of many turns the hint is the last answer.
     """
 
-    threshold: float = 1.0
+    right: RowMask = IsCorrect()
     rows: Literal["all", "wrong"] = "all"
     wording: str = "\n\nCorrect answer: {answer}"
 
@@ -75,7 +76,7 @@ class Sibling(Hint):
 
     def forward(self, experience: Experience) -> list[str | None]:
         right: dict[int, list[int]] = {}
-        solved = (experience.outcome >= self.threshold).tolist()
+        solved = self.right(experience).tolist()
         groups, answers = experience.group.tolist(), experience.extras["answer"]
         for row, group in enumerate(groups):
             if solved[row]:

@@ -105,7 +105,7 @@ CREDITS = {
         ),
         batch=few_tokens_batch,
     ),
-    "surprise": PartRow(ModulatedAdvantage(credit=RelativeAdvantage(), plus=RelativeSurprisal(solved=1.0))),
+    "surprise": PartRow(ModulatedAdvantage(credit=RelativeAdvantage(), plus=RelativeSurprisal())),
     "surprise within the group": PartRow(
         ModulatedAdvantage(credit=RelativeAdvantage(), plus=RelativeSurprisal(than="group"), limit=1.0)
     ),

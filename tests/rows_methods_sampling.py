@@ -12,6 +12,7 @@ from row_batches import demonstration_batch, group_and_outcome
 
 from polopt.credit import GAE, GroupMean, RelativeAdvantage
 from polopt.experience import Experience
+from polopt.features import IsCorrect
 from polopt.methods.d3s import HighestVariance, TopDecisions
 from polopt.methods.econprover import ShortestCorrect
 from polopt.methods.pf_ppo import RankedRows
@@ -108,8 +109,8 @@ SELECTS = {
     "top decisions, more and more": PartRow(
         TopDecisions(share=Schedule(knots=[(0, 0.3), (4, 1.0)])), keeps="decisions"
     ),
-    "cheapest": PartRow(ShortestCorrect(right=0.0), key=group_and_length),
-    "two cheapest": PartRow(ShortestCorrect(count=2, right=-1.0), key=group_and_length),
+    "cheapest": PartRow(ShortestCorrect(right=IsCorrect(threshold=0.0)), key=group_and_length),
+    "two cheapest": PartRow(ShortestCorrect(count=2, right=IsCorrect(threshold=-1.0)), key=group_and_length),
     "best and worst": PartRow(RankedRows(best=1, worst=1), key=group_and_outcome),
     "best and another": PartRow(RankedRows(best=1, others=1), key=group_and_outcome),
     "two by chance": PartRow(RankedRows(best=0, others=2, seed=7), key=group_and_outcome),

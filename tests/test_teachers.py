@@ -14,6 +14,7 @@ from torch import Tensor
 import polopt as po
 from polopt.evaluation import Evaluation
 from polopt.experience import Experience
+from polopt.features import IsCorrect
 from polopt.features.masks import HasTeacher
 from polopt.lab import HintedPolicy, TabularPolicy, TokenTree, TreeSource, TreeTeacher
 from polopt.methods.bupo import LayerRatio
@@ -50,7 +51,7 @@ def test_a_sibling_is_another_right_row_of_the_group() -> None:
     found = ["see answer 2", None, "see answer 0", "see answer 0", None, None, "see answer 5"]
     assert everyone(batch) == found
     assert everyone.but(rows="wrong")(batch) == [None, None, None, "see answer 0", None, None, "see answer 5"]
-    assert everyone.but(threshold=0.5)(batch)[:2] == ["see answer 2", "see answer 4"]
+    assert everyone.but(right=IsCorrect(threshold=0.5))(batch)[:2] == ["see answer 2", "see answer 4"]
 
 
 def test_feedback_and_the_first_that_knows() -> None:

@@ -10,6 +10,7 @@ from torch import Tensor
 from polopt import ops
 from polopt.algorithm import Algorithm
 from polopt.experience import Experience
+from polopt.features import IsCorrect, RowMask
 from polopt.method import Paper, method
 from polopt.methods.ppo import ppo
 from polopt.methods.raft import raft
@@ -106,7 +107,7 @@ class ShortestCorrect(Select):
     """
 
     count: int = 1
-    right: float = 1.0
+    right: RowMask = IsCorrect()
 
     reads = frozenset({"outcome", "group"})
 
@@ -115,6 +116,6 @@ class ShortestCorrect(Select):
             raise ValueError(f"methods.econprover.ShortestCorrect: count must be >= 1, found {self.count}")
 
     def forward(self, experience: Experience) -> Experience:
-        right = experience.outcome >= self.right
+        right = self.right(experience)
         length = torch.where(right, experience.lengths.double(), torch.inf)
         return experience[(ops.group_place(-length, experience.group) < self.count) & right]

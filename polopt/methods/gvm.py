@@ -9,6 +9,7 @@ from torch import Tensor
 
 from polopt.algorithm import Algorithm
 from polopt.experience import Experience
+from polopt.features import IsCorrect, RowMask
 from polopt.method import Paper, method
 from polopt.methods.raft import raft
 from polopt.objectives import PromptMean
@@ -74,7 +75,7 @@ class GradientVarianceAllocator(RolloutAllocator):
     first: rollouts of each task in the first round.
     alpha, beta: lower the shares of tasks that are rarely accepted (`allocation.neyman`).
     block: G is over the parameters whose name contains it, "" for all, None for the policy's input embedding.
-    accept: a rollout is accepted if its `outcome` is at least this.
+    right: the rollouts that are accepted.
     least: rollouts that every task gets.
     most: tasks with a larger p have share 0.
     enough: tasks with a smaller expected number of accepted rollouts have share 0.
@@ -86,7 +87,7 @@ class GradientVarianceAllocator(RolloutAllocator):
     alpha: float = 1e-3
     beta: float = 2.0
     block: str | None = None
-    accept: float = 1.0
+    right: RowMask = IsCorrect()
     least: int = 0
     most: float = 1.0
     enough: float = 0.0
@@ -130,7 +131,7 @@ class GradientVarianceAllocator(RolloutAllocator):
 
     def measured(self, source: GradientNormSource, experience: Experience, tasks: int) -> tuple[Tensor, Tensor]:
         """Returns G and p of the first round, each [tasks], on the CPU."""
-        accepted = experience.outcome >= self.accept
+        accepted = self.right(experience)
         norm, count, kept = torch.zeros(tasks, dtype=torch.float64), torch.zeros(tasks), experience[accepted]
         if len(kept):
             place = kept.group.cpu()

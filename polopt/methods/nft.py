@@ -12,6 +12,7 @@ from polopt.algorithm import Algorithm
 from polopt.credit import ConstantAdvantage
 from polopt.evaluation import Evaluation
 from polopt.experience import Experience
+from polopt.features import IsCorrect, RowMask
 from polopt.method import Paper, method
 from polopt.objectives import SequenceSum, Surrogate, TokenRatio
 from polopt.objectives.parts import SurrogateTerm
@@ -59,7 +60,7 @@ class NFTTerm(SurrogateTerm):
 
     The behaviour policy is a mixture of its distribution on right answers, with weight p, and on wrong ones. If the
     policy models the former, with R its ratio to the behaviour policy, the latter's ratio is x. p: the share of right
-    rows (outcome >= threshold) among those of the row's group in the whole optimiser batch, the row itself included.
+    rows, `right`, among those of the row's group in the whole optimiser batch, the row itself included.
     Unanimous groups have no complement and give 0, with zero gradient.
 
     floor (> 0): the value that x does not fall below; the gradient is that of x all the same, divided by the floored
@@ -70,7 +71,7 @@ class NFTTerm(SurrogateTerm):
 
     omega: Literal["dr-grpo", "grpo", "none"] = "dr-grpo"
     floor: float = 1.0
-    threshold: float = 1.0
+    right: RowMask = IsCorrect()
 
     reads = frozenset({"outcome", "group"})
 
@@ -93,6 +94,6 @@ class NFTTerm(SurrogateTerm):
 
     def _rates(self, experience: Experience, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Returns whether each row is right, and the share of right rows in its group, [B, 1] each."""
-        right = experience.full_batch.outcome >= self.threshold
+        right = self.right(experience.full_batch)
         rate = ops.group_mean(right.to(dtype), experience.full_batch.group)
         return experience.local_rows(right)[:, None], experience.local_rows(rate)[:, None]

@@ -11,6 +11,7 @@ from torch import Tensor
 from polopt import ops
 from polopt.algorithm import Algorithm
 from polopt.experience import Experience
+from polopt.features import IsCorrect, RowMask
 from polopt.method import Paper, method
 from polopt.methods.grpo import grpo
 from polopt.sampling.parts import PromptAugmenter, RolloutRequest, Start
@@ -64,7 +65,7 @@ class SolutionPrefixes(PromptAugmenter):
 
     A solution has checkpoints k = 0 to `checkpoints`, after the fraction most * k / checkpoints of its decisions. When
     a task comes for the first time, `tries` rollouts (over `support`) continue from each checkpoint in turn, until one
-    of them reaches `solved`: the task's guided group begins there from then on, or at the last checkpoint if none does.
+    of them is `right`: the task's guided group begins there from then on, or at the last checkpoint if none does.
     These trial rollouts are in no batch. A task that is solved from checkpoint 0 is returned twice as it is.
 
     moving: a guided group moves its task's checkpoint, back by one if any of its rows solved the task, else forward by
@@ -80,7 +81,7 @@ class SolutionPrefixes(PromptAugmenter):
     most: float = 0.25
     tries: int = 8
     moving: bool = False
-    solved: float = 1.0
+    right: RowMask = IsCorrect()
     support: Support = Support()
 
     each: ClassVar[int] = 2
@@ -111,7 +112,7 @@ class SolutionPrefixes(PromptAugmenter):
         return (share * lengths).round().long().minimum(lengths - 1)
 
     def _search(self, source: Source, tasks: Tensor, lengths: Tensor) -> Tensor:
-        """Returns the first checkpoint [M] from which some rollout reaches `solved`; the last one if none does."""
+        """Returns the first checkpoint [M] from which some rollout is `right`; the last one if none does."""
         found = torch.full_like(lengths, self.checkpoints)
         left = torch.arange(len(lengths))
         for k in range(self.checkpoints + 1) if self.tries else ():
@@ -119,7 +120,7 @@ class SolutionPrefixes(PromptAugmenter):
             starts = [Start(given=count) for count in given]
             tried = source.rollout(RolloutRequest(tasks[left], self.tries, self.support, starts=starts))
             best = torch.zeros(len(left), dtype=torch.bool)
-            best[tried.group[tried.outcome >= self.solved].cpu()] = True
+            best[tried.group[self.right(tried)].cpu()] = True
             found[left[best]] = k
             left = left[~best]
             if not len(left):
@@ -135,9 +136,9 @@ class SolutionPrefixes(PromptAugmenter):
             return
         column = self.table.column("checkpoint")
         first = ops.group_first(experience.group)
-        best = -ops.group_least(-experience.outcome, experience.group)[first]
+        solved = ops.group_sum(self.right(experience).double(), experience.group)[first] > 0
         # The second of a task's two groups is its guided one.
         guided = (experience.group[first] % 2 == 1).cpu()
         task = experience.extras["index"][first].to(column.device)[guided]
-        step = torch.where(best >= self.solved, -1.0, 1.0).to(column)[guided]
+        step = torch.where(solved, -1.0, 1.0).to(column)[guided]
         column[task] = (column[task] + step).clamp(0, self.checkpoints)

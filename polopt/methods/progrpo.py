@@ -11,6 +11,7 @@ from polopt import ops
 from polopt.algorithm import Algorithm
 from polopt.credit import GroupMean, GroupStd, ModulatedAdvantage, RelativeAdvantage
 from polopt.experience import Experience
+from polopt.features import IsCorrect, RowMask
 from polopt.features.base import RowFeature, TokenFeature
 from polopt.features.rows import Confidence
 from polopt.method import Paper, method
@@ -63,7 +64,7 @@ def progrpo(
 
 class RelativeSurprisal(TokenFeature):
     """weight (c_q - c_i) on every decision of row i: negative for confident answers, positive for unlikely ones; 0 in a
-    group in which no row's outcome reaches `solved`.
+    group without a row that is `right`.
 
     of: the answer's confidence c_i. than: c_q, "prompt" for exp(`extras["prompt_logp"]`), one over the prompt's
     perplexity, or "group" for the mean of the group's c_i, with which the signal sums to 0 over the group.
@@ -72,7 +73,7 @@ class RelativeSurprisal(TokenFeature):
     weight: float = 0.3
     of: RowFeature = Confidence()
     than: Literal["prompt", "group"] = "prompt"
-    solved: float = 1.0
+    right: RowMask = IsCorrect()
 
     reads_batch = True
 
@@ -83,6 +84,6 @@ class RelativeSurprisal(TokenFeature):
     def forward(self, experience: Experience) -> Tensor:
         sure, group = self.of(experience), experience.group
         expected = experience.extras["prompt_logp"].exp() if self.than == "prompt" else ops.group_mean(sure, group)
-        hit = ops.group_sum((experience.outcome >= self.solved).to(sure.dtype), group) > 0
+        hit = ops.group_sum(self.right(experience).to(sure.dtype), group) > 0
         gain = torch.where(hit, self.weight * (expected.to(sure.dtype) - sure), 0)
         return gain[:, None].expand_as(experience.mask)

@@ -13,6 +13,7 @@ from polopt import ops
 from polopt.algorithm import Algorithm
 from polopt.evaluation import Evaluation
 from polopt.experience import Experience
+from polopt.features import IsCorrect, RowMask
 from polopt.method import Paper, method
 from polopt.methods.grpo import grpo
 from polopt.objectives import TokenRatio
@@ -145,7 +146,7 @@ class RetryRollouts(Rollouts):
     """Rollouts, and *probes*: failed rows that are cut and continue after one of `texts`, inserted as the policy's own
     decisions.
 
-    Of the rows whose outcome is below `solved`, each is probed with probability `chance`. A row is cut in its last
+    Of the rows that are not `right`, each is probed with probability `chance`. A row is cut in its last
     turn, of which the first fraction `kept` of the decisions stays (0: the whole answer is cut off); a text is drawn
     uniformly, and the policy continues after it. Of the probes those stay whose text is likeliest under the policy, by
     its mean log-probability a token: at most `keep` times as many as there are rollouts. They join the groups of the
@@ -171,7 +172,7 @@ class RetryRollouts(Rollouts):
     chance: float = 0.2
     keep: float = 0.08
     kept: float = 0.0
-    solved: float = 1.0
+    right: RowMask = IsCorrect()
 
     writes = frozenset({"extras.probe", "extras.policy_logp", "extras.probe_logp"})
     source_capabilities = frozenset({"continuations", "encoding"})
@@ -219,7 +220,7 @@ class RetryRollouts(Rollouts):
         _check(self.texts, texts)
         table, (begin, at) = trie_logp(texts), self._cuts(batch, max(map(len, texts)))
         # Rows with a hidden hint cannot continue: the row does not contain the hint.
-        failed = (batch.outcome < self.solved) & batch.mask.any(1) & ~batch.extras["hinted"]
+        failed = ~self.right(batch) & batch.mask.any(1) & ~batch.extras["hinted"]
         share = failed.double().mean()
         own = _noted(batch, failed & False, batch.rollout_logp, self._of_rollouts(batch, begin, texts, table, share))
         if not self.chance or not failed.any():

@@ -10,6 +10,7 @@ from torch import Tensor
 from polopt import ops
 from polopt.algorithm import Algorithm
 from polopt.experience import Experience
+from polopt.features import IsCorrect, RowMask
 from polopt.method import Paper, method
 from polopt.methods.grpo import grpo
 from polopt.part_names import name_of
@@ -124,7 +125,7 @@ class LengthRecomposed(Rollouts):
     batches: int = 4
     statistics: Literal["selected", "full"] = "selected"
     by: Literal["decisions", "turns"] = "decisions"
-    right: float = 1.0
+    right: RowMask = IsCorrect()
 
     writes = frozenset({"extras.chosen", "extras.age"})
     source_capabilities = frozenset({"restored_rows"})
@@ -157,7 +158,7 @@ class LengthRecomposed(Rollouts):
                 due.fill_(False)
             return self._given(Experience.cat(found))
         rollouts = super().gather(source)
-        right = rollouts.outcome >= self.right
+        right = self.right(rollouts)
         chosen = shortest_right_longest_wrong(self._length(rollouts), right, rollouts.group, self.share)
         if self.training:
             self._remember(rollouts.replace(extras={"chosen": ~chosen}), kept)

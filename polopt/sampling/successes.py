@@ -9,6 +9,7 @@ from torch import Tensor
 
 from polopt import ops
 from polopt.experience import Experience
+from polopt.features import IsCorrect, RowMask
 from polopt.sampling.batch_buffer import BatchBuffer
 from polopt.sampling.batch_mixers import BatchMixer
 from polopt.sampling.replay import aged
@@ -33,7 +34,7 @@ class SuccessReplay(BatchMixer):
 
     each: int = 1
     tasks: int = 4096
-    right: float = 1.0
+    right: RowMask = IsCorrect()
 
     reads = frozenset({"outcome", "group", "extras.index"})
     writes = frozenset({"extras.age"})
@@ -70,7 +71,7 @@ class SuccessReplay(BatchMixer):
         """Returns the numbers of the groups that get a stored row, and the indices of these rows."""
         groups, rows = [], []
         index, size = ops.group_index(rollouts.group)
-        helped = ops.group_sum((rollouts.outcome >= self.right).double(), rollouts.group) > 0
+        helped = ops.group_sum(self.right(rollouts).double(), rollouts.group) > 0
         for g in range(len(size)):
             members = (index == g).nonzero().flatten()
             if helped[members[0]]:
@@ -84,7 +85,7 @@ class SuccessReplay(BatchMixer):
 
     def _remember(self, experience: Experience, kept: list[Experience]) -> None:
         now = self.get_buffer("batches")
-        right = experience[experience.outcome >= self.right]
+        right = experience[self.right(experience)]
         sampled = torch.full((len(right),), int(now), dtype=torch.long, device=right.device)
         right = right.replace(extras={"sampled": sampled})
         every = Experience.cat([*kept, _tensors(right)]) if len(right) else (kept[0] if kept else None)

@@ -8,6 +8,7 @@ from batches import random_batch
 
 import polopt as po
 from polopt.claims.problems.alike import PROBLEMS, Alike, alike
+from polopt.features import IsCorrect
 from polopt.methods.econprover import ShortestCorrect, TaggedPrompts
 from polopt.part_diff import diff
 from polopt.sampling import Rollouts
@@ -21,7 +22,7 @@ def test_cheapest_against_brute_force(seed: int, count: int) -> None:
     for g in e.group.unique().tolist():
         right = [i for i in range(27) if e.group[i] == g and e.outcome[i] >= 0]
         kept += sorted(right, key=lambda i: (int(e.mask[i].sum()), i))[:count]
-    assert ShortestCorrect(count=count, right=0.0)(e).extras["row"].tolist() == sorted(kept)
+    assert ShortestCorrect(count=count, right=IsCorrect(threshold=0.0))(e).extras["row"].tolist() == sorted(kept)
 
 
 def test_each_task_is_asked_with_the_prefix_of_its_part() -> None:

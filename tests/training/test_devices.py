@@ -68,7 +68,7 @@ RUNS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
             "group": 4,
             "but": {
                 "sampling.support": {"top_k": 6},
-                "teacher.hint.threshold": 0.02,
+                "teacher.hint.right.threshold": 0.02,
                 "teacher.chosen_by": "policy",
                 "objective.routes.0.rows.below": 0.02,
                 "objective.routes.1.rows.below": 0.02,

@@ -18,6 +18,7 @@ from torch import Tensor
 import polopt as po
 from polopt.config import ConfigError
 from polopt.experience import Experience
+from polopt.features import IsCorrect
 from polopt.layers import Layer
 from polopt.policies.average import Average
 from polopt.policies.chat_format import Dialogue
@@ -32,7 +33,7 @@ from polopt.training.source import LanguageSource
 from polopt.training.teacher_model import Teacher
 from polopt.worlds import build_tasks
 
-SHORT = Sibling(threshold=0.5, wording=" as {answer}")
+SHORT = Sibling(right=IsCorrect(threshold=0.5), wording=" as {answer}")
 
 
 def moved(made: LanguagePolicy) -> LanguagePolicy:
@@ -160,7 +161,7 @@ def test_rows_that_would_not_fit_are_not_taught() -> None:
             hint = long(batch)[row]
             opening = Dialogue(made.tokenizer).opening(batch.extras["task"][row].prompt + str(hint))
             assert left[row] == (len(opening) + int(batch.mask[row].sum()) <= 64)
-    nobody = Teacher(made, SelfTeacher(hint=SHORT.but(threshold=9.0)), rows=None)
+    nobody = Teacher(made, SelfTeacher(hint=SHORT.but(right=IsCorrect(threshold=9.0))), rows=None)
     blank = nobody.teach(batch, TEACHER_FIELDS)
     assert not blank.extras["has_teacher_signal"].any()
     assert blank.extras["teacher_logp"].dtype == torch.float64
@@ -211,7 +212,7 @@ def test_what_the_policy_said_before_its_update(rows: int | None) -> None:
 def self_taught(slug: str, **settings: Any) -> dict[str, Any]:
     """Two stages of it, so that a teacher begins anew; hints that fit into 64 positions."""
     stage = {"rows": 8, "group": 4, "minibatches": 2, "micro_rows": 3, "optimiser": {"lr": 0.01}}
-    short = {"teacher.hint.wording": " as {answer}", "teacher.hint.threshold": 0.5, "teacher.rate": 0.3}
+    short = {"teacher.hint.wording": " as {answer}", "teacher.hint.right.threshold": 0.5, "teacher.rate": 0.3}
     method = {"name": slug, **settings}
     warmup = {"method": "sft", "steps": 5, "rows": 8, "optimiser": {"lr": 0.03}}
     both = {name: stage | {"method": method, "but": short, "steps": 5} for name in ("first", "second")}
