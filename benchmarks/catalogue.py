@@ -5,13 +5,14 @@ python -m benchmarks.catalogue
 
 from __future__ import annotations
 
+import collections
 import json
 from typing import Any
 
 from benchmarks import claims, table
 from benchmarks.spec import HERE
 from polopt import catalogue
-from polopt.method import TIERS, Method
+from polopt.method import CLAIM_KINDS, TIERS, Method
 from polopt.part import Part
 from polopt.part_diff import diff
 
@@ -41,13 +42,30 @@ def page() -> str:
         "",
         *(f"- *{tier}*: {meaning}" for tier, meaning in TIERS.items()),
         "",
-        "|method|what it changes|paper|tier|claims that hold|held-out accuracy, %|",
-        "|---|---|---|---|---:|---:|",
+        _summary(claim_rows),
+        "",
+        *(f"- *{kind}*: {meaning}" for kind, meaning in CLAIM_KINDS.items()),
+        "",
+        "|method|what it changes|paper|tier|headline effects that hold|other claims that hold|held-out accuracy, %|",
+        "|---|---|---|---|---:|---:|---:|",
     ]
     lines += [_row(m, claim_rows[m.slug], accuracy.get(m.slug)) for m in found]
     for m in found:
         lines += ["", *_section(m, claim_rows[m.slug]), *suites.get(m.slug, [])]
     return "\n".join(lines) + "\n"
+
+
+def _summary(claim_rows: dict[str, list[dict[str, Any]]]) -> str:
+    """Counts the claims of all methods by kind."""
+    found = collections.Counter(claim.kind for slug in claim_rows for claim in catalogue.claims_of(slug))
+    held = collections.Counter(
+        claim.kind
+        for slug, rows in claim_rows.items()
+        for claim in catalogue.claims_of(slug)
+        if any(row["name"] == claim.name and row["holds"] for row in rows)
+    )
+    counts = "; ".join(f"{kind} {held[kind]} of {found[kind]}" for kind in CLAIM_KINDS if found[kind])
+    return f"Claims that hold, by kind: {counts}."
 
 
 def _when(about: dict[str, Any]) -> str:
@@ -82,11 +100,19 @@ def _suites() -> dict[str, list[str]]:
 
 
 def _row(m: Method[Any, Part], rows: list[dict[str, Any]], raced: dict[str, Any] | None) -> str:
-    counts = (
-        f"{sum(row['holds'] for row in rows)} of {len(rows)}" if rows else f"? of {len(catalogue.claims_of(m.slug))}"
-    )
+    kinds = {claim.name: claim.kind for claim in catalogue.claims_of(m.slug)}
+    headline = _holding(rows, [name for name, kind in kinds.items() if kind == "headline"])
+    others = _holding(rows, [name for name, kind in kinds.items() if kind != "headline"])
     score = f"{raced['final']['estimate'] * 100:.1f}" if raced else ""
-    return f"|[{m.slug}](#{m.slug})|{m.changes}|{_paper(m)}|{m.tier}|{counts}|{score}|"
+    return f"|[{m.slug}](#{m.slug})|{m.changes}|{_paper(m)}|{m.tier}|{headline}|{others}|{score}|"
+
+
+def _holding(rows: list[dict[str, Any]], names: list[str]) -> str:
+    """How many of these claims hold, as "2 of 3"; "?" for those that were not run."""
+    if not names:
+        return ""
+    found = [row for row in rows if row["name"] in names]
+    return f"{sum(row['holds'] for row in found) if found else '?'} of {len(names)}"
 
 
 def _paper(m: Method[Any, Part]) -> str:
@@ -116,7 +142,8 @@ def _section(m: Method[Any, Part], rows: list[dict[str, Any]]) -> list[str]:
     for claim in catalogue.claims_of(m.slug):
         row = found.get(claim.name)
         verdict = "not run yet" if row is None else "holds" if row["holds"] else "**fails**"
-        lines.append(f"- {claim.statement} Against: {claim.baseline}. {verdict[0].upper()}{verdict[1:]}.")
+        verdict = verdict[0].upper() + verdict[1:]
+        lines.append(f"- *{claim.kind}*: {claim.statement} Against: {claim.baseline}. {verdict}.")
         if row is not None:
             numbers = ", ".join(f"{name} {value:.4g}" for name, value in row["measured"].items())
             lines.append(f"  Measured: {numbers}. Criterion: {row['criterion']}.")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import polopt.methods
 from polopt.absent import unknown_method
 from polopt.errors import UserError
-from polopt.method import KINDS, Claim, Method, usage_of, with_article
+from polopt.method import KINDS, Claim, ClaimKind, Method, usage_of, with_article
 
 if TYPE_CHECKING:  # torch comes with the first method that is built
     from polopt.algorithm import Algorithm
@@ -245,6 +245,7 @@ class ClaimResult:
 
     slug: str
     name: str
+    kind: ClaimKind
     statement: str
     baseline: str
     criterion: str
@@ -272,6 +273,7 @@ def run_claim(which: tuple[str, str]) -> ClaimResult:
     return ClaimResult(
         slug=slug,
         name=claim.name,
+        kind=claim.kind,
         statement=claim.statement,
         baseline=claim.baseline,
         criterion=finding.criterion,

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from polopt import catalogue
-from polopt.method import KINDS, Kind, Paper, Tier
+from polopt.method import KINDS, ClaimKind, Kind, Paper, Tier
 
 FILE = Path(__file__).with_name("index.json")
 
@@ -22,7 +22,7 @@ FILE = Path(__file__).with_name("index.json")
 @dataclasses.dataclass(frozen=True)
 class Entry:
     """The index entry of a method. kind: of the object it builds. settings: name and default. sentence: the `outline`
-    of its part with the paper's settings: depth, name, value. claims: name and statement. digest: of its files."""
+    of its part with the paper's settings: depth, name, value. claims: name, kind, statement. digest: of its files."""
 
     slug: str
     room: str
@@ -33,7 +33,7 @@ class Entry:
     doc: str
     settings: tuple[tuple[str, str], ...]
     sentence: tuple[tuple[int, str, str], ...]
-    claims: tuple[tuple[str, str], ...]
+    claims: tuple[tuple[str, ClaimKind, str], ...]
     digest: str
 
     def matches(self, text: str) -> bool:
@@ -89,7 +89,7 @@ def made(slug: str) -> Entry:
         doc=m.doc,
         settings=tuple((name, repr(value)) for name, value in m.settings().items()),
         sentence=tuple(outline(m())),
-        claims=tuple((claim.name, claim.statement) for claim in catalogue.claims_of(m.slug)),
+        claims=tuple((claim.name, claim.kind, claim.statement) for claim in catalogue.claims_of(m.slug)),
         digest=digest(m.slug),
     )
 

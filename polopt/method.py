@@ -22,7 +22,7 @@ ROOMS: tuple[Room, ...] = get_args(Room)
 
 Tier = Literal["proven", "faithful", "reading"]
 TIERS: dict[Tier, str] = {
-    "proven": "its claims hold, its identities are exact, and an algorithm trains on the main job",
+    "proven": "a headline effect of the paper holds, identities are exact, and an algorithm trains on the main job",
     "faithful": "the formula was confirmed at the source, and the claims run",
     "reading": "the paper leaves the formula open; ours is a stated reading",
 }
@@ -70,6 +70,18 @@ class Paper:
         )
 
 
+ClaimKind = Literal["headline", "part", "identity", "theory", "limit", "ours"]
+# Kind of claim -> what it shows, and does not show. Only the first is what a paper is published for.
+CLAIM_KINDS: dict[ClaimKind, str] = {
+    "headline": "the effect that the paper is published for",
+    "part": "one step of the paper's argument, or an effect beside the headline",
+    "identity": "an equation of the formula, restated as a measurement",
+    "theory": "a theorem, or a tool of the paper; the method itself need not run",
+    "limit": "where the paper's effect ends, or turns round",
+    "ours": "a variant that the paper does not have",
+}
+
+
 @dataclasses.dataclass(frozen=True)
 class Finding:
     """The result of a claim's program.
@@ -88,11 +100,13 @@ class Finding:
 class Claim:
     """A statement and the program that measures it. cost "fast" is a few seconds at most, "slow" is more.
 
+    kind: what the statement is to its paper, see `CLAIM_KINDS`.
     refuted: an honest test contradicts the claim, which stays, shown as failing; its finding's note has the reason.
     """
 
     name: str
     statement: str
+    kind: ClaimKind
     baseline: str
     run: Callable[[], Finding]
     cost: Literal["fast", "slow"] = "fast"
@@ -106,14 +120,19 @@ class Claim:
 
 
 def claim(
-    statement: str, *, baseline: str = "", cost: Literal["fast", "slow"] = "fast", refuted: bool = False
+    statement: str,
+    *,
+    kind: ClaimKind,
+    baseline: str = "",
+    cost: Literal["fast", "slow"] = "fast",
+    refuted: bool = False,
 ) -> Callable[[Callable[[], Finding]], Claim]:
     """Returns a decorator that makes a claim from the program that measures it. Its name is the function's, its paper
     the file's.
     """
 
     def make(run: Callable[[], Finding]) -> Claim:
-        return Claim(run.__name__, statement, baseline, run, cost, refuted)
+        return Claim(run.__name__, statement, kind, baseline, run, cost, refuted)
 
     return make
 

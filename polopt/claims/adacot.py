@@ -26,6 +26,7 @@ def _front(weight: float, needed: float) -> tuple[float, float]:
 
 @claim(
     "Sweeping the penalty walks along the exact front of accuracy against thinking.",
+    kind="headline",
     baseline="outcome alone: one point, at which nearly everything is thought about",
 )
 def pareto() -> Finding:
@@ -46,6 +47,7 @@ def pareto() -> Finding:
 
 @claim(
     "On tasks that always need thought, masking the deciding token keeps when to think; without, it is unlearned.",
+    kind="part",
     baseline="the same stage without the mask",
 )
 def masking() -> Finding:

@@ -9,7 +9,9 @@ from polopt.methods.bapo_clip import BalancedClip, Share, bapo_clip, right_pull,
 from polopt.objectives import Clip, PolicyGradient, SurrogateTerm
 
 
-@claim("On policy it is REINFORCE, whatever the search finds.", baseline="a policy away, where they part")
+@claim(
+    "On policy it is REINFORCE, whatever the search finds.", kind="identity", baseline="a policy away, where they part"
+)
 def on_policy() -> Finding:
     tree, policy = lengths()
     old = TabularPolicy(tree, spread=0.9, seed=7)
@@ -31,6 +33,7 @@ def on_policy() -> Finding:
 
 @claim(
     "Each step of the search raises the right answers' share of the gradient.",
+    kind="part",
     baseline="the published code's statistic",
 )
 def raises_the_share() -> Finding:
@@ -71,7 +74,7 @@ def entropies_left(trust: SurrogateTerm, prompts: int = 200) -> torch.Tensor:
     return -(logp.exp() * logp).sum(1)
 
 
-@claim("On batches used eight times it keeps more entropy.", baseline="four fixed ranges", cost="slow")
+@claim("On batches used eight times it keeps more entropy.", kind="headline", baseline="four fixed ranges", cost="slow")
 def keeps_entropy() -> Finding:
     ours, gradient = entropies_left(BalancedClip(share="surrogate")), entropies_left(BalancedClip(share="gradient"))
     fixed = {

@@ -12,6 +12,7 @@ from polopt.solvers import ConjugateGradient, Neumann, implicit_gradient
 
 @claim(
     "The implicit gradient is that of where the inner optimisation ends, learned discount included.",
+    kind="identity",
     baseline="finite differences of J at inner ends, in 2 random directions; one inner step, differentiated",
 )
 def exact_gradient() -> Finding:
@@ -45,7 +46,11 @@ def exact_gradient() -> Finding:
 SOLVER = ConjugateGradient(damping=0.1, iterations=20)
 
 
-@claim("It unlearns a hint that pays for the wrong goal.", baseline="the naive sum of both rewards; the world's alone")
+@claim(
+    "It unlearns a hint that pays for the wrong goal.",
+    kind="headline",
+    baseline="the naive sum of both rewards; the world's alone",
+)
 def unlearns() -> Finding:
     problem = wrong_goal()
     start, best = torch.zeros(problem.primary.numel(), dtype=torch.double), problem.best()
@@ -63,6 +68,7 @@ def unlearns() -> Finding:
 
 @claim(
     "With a good hint where reward is far, it needs at most half of the plain agent's updates.",
+    kind="headline",
     baseline="the world's reward alone; and the naive sum, which needs no outer loop",
 )
 def hurries() -> Finding:
@@ -86,6 +92,7 @@ def hurries() -> Finding:
 
 @claim(
     "From episodes too it unlearns a hint that pays for the wrong goal.",
+    kind="headline",
     baseline="the naive sum, from as many episodes",
     cost="slow",
     refuted=True,

@@ -13,6 +13,7 @@ from polopt.methods.bnpo import BetaScale, bnpo
 
 @claim(
     "The fitted density has the least E[p (1 - p) / f(p)^2] of all Beta densities, below REINFORCE's and GRPO's.",
+    kind="theory",
     baseline="f = 1 (REINFORCE with the group's mean) and Beta(3/2, 3/2) (GRPO), and a grid of 8 x 8",
 )
 def optimal() -> Finding:
@@ -34,6 +35,7 @@ def optimal() -> Finding:
 
 @claim(
     "The gradient of a batch varies less than GRPO's in the same unit.",
+    kind="headline",
     baseline="Beta(3/2, 3/2): GRPO times pi / 8",
     refuted=True,
 )

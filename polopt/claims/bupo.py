@@ -9,7 +9,9 @@ from polopt.method import Finding, claim
 from polopt.methods.bupo import bupo
 
 
-@claim("In the first phase the layers above the inner policy's have no gradient at all.", baseline="GRPO")
+@claim(
+    "In the first phase the layers above the inner policy's have no gradient at all.", kind="identity", baseline="GRPO"
+)
 def stays_below() -> Finding:
     tree, policy = modular_sums(seed=0)
     largest: dict[str, float] = {}
@@ -30,7 +32,11 @@ def stays_below() -> Finding:
     )
 
 
-@claim("Inner policies are policies, and the last one is the network's.", baseline="the network's own logits")
+@claim(
+    "Inner policies are policies, and the last one is the network's.",
+    kind="identity",
+    baseline="the network's own logits",
+)
 def are_policies() -> Finding:
     tree, policy = modular_sums(seed=0)
     leaves = tree.leaves()
@@ -59,6 +65,7 @@ def _ends(layer: int, batches: int, seeds: range) -> float:
 
 @claim(
     "A first phase ends higher than GRPO after as many batches, and one without end collapses.",
+    kind="headline",
     baseline="GRPO, 250 batches of sums modulo 5, 4 layers",
     cost="slow",
 )

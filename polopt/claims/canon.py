@@ -9,7 +9,9 @@ from polopt.method import Finding, claim
 from polopt.methods.canon import HalfGroupAdvantage
 
 
-@claim("mu = 1/2 is Dr. GRPO on even groups, and is not on odd ones.", baseline="R minus the group's mean")
+@claim(
+    "mu = 1/2 is Dr. GRPO on even groups, and is not on odd ones.", kind="identity", baseline="R minus the group's mean"
+)
 def identity() -> Finding:
     plain, half = (
         RelativeAdvantage(baseline=GroupMean(), scale=None),
@@ -26,7 +28,11 @@ def identity() -> Finding:
     )
 
 
-@claim("Amplifies the pull towards what goes with reward, whichever direction that is.", baseline="Dr. GRPO")
+@claim(
+    "Amplifies the pull towards what goes with reward, whichever direction that is.",
+    kind="headline",
+    baseline="Dr. GRPO",
+)
 def direction_free() -> Finding:
     plain, inter = RelativeAdvantage(baseline=GroupMean(), scale=None), HalfGroupAdvantage(by=RowField(name="x"))
     gain, measured = {}, {}

@@ -8,7 +8,11 @@ from polopt.methods.cfr import cfr
 from polopt.problems import kuhn_poker, leduc_poker
 
 
-@claim("The average strategy approaches a Nash equilibrium: in Kuhn's poker its value is -1/18.", baseline="uniform")
+@claim(
+    "The average strategy approaches a Nash equilibrium: in Kuhn's poker its value is -1/18.",
+    kind="headline",
+    baseline="uniform",
+)
 def kuhn_value() -> Finding:
     game, solver = kuhn_poker(), cfr()
     state = solver.begin(game)
@@ -27,7 +31,11 @@ def kuhn_value() -> Finding:
     )
 
 
-@claim("Exploitability falls at least as fast as 1 / sqrt(iterations).", baseline="the slope -1/2 of the bound")
+@claim(
+    "Exploitability falls at least as fast as 1 / sqrt(iterations).",
+    kind="part",
+    baseline="the slope -1/2 of the bound",
+)
 def rate() -> Finding:
     game, iterations = leduc_poker(), [50, 800]
     measured = {}

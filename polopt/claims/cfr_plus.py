@@ -9,6 +9,7 @@ from polopt.problems import kuhn_poker, leduc_poker
 
 @claim(
     "At an equal number of iterations the solution is less exploitable than CFR's.",
+    kind="headline",
     baseline="CFR, all players at once, and alternating",
 )
 def faster() -> Finding:
@@ -27,7 +28,7 @@ def faster() -> Finding:
     )
 
 
-@claim("In Kuhn's poker the value -1/18 is reached.", baseline="CFR after as many iterations")
+@claim("In Kuhn's poker the value -1/18 is reached.", kind="part", baseline="CFR after as many iterations")
 def kuhn_value() -> Finding:
     game, gaps = kuhn_poker(), []
     for solver in (cfr_plus(), cfr()):

@@ -15,6 +15,7 @@ from polopt.rewards import Discriminator
 
 @claim(
     "What the proxy gains guarantees the truth, less what chi-square takes; no policy falls below.",
+    kind="theory",
     baseline="300 random problems with policies at any distance",
 )
 def guarantee() -> Finding:
@@ -52,6 +53,7 @@ def guarantee() -> Finding:
 
 @claim(
     "With the best strength of a grid, sqrt-chi2 of occupancies gains more truth than a KL of actions.",
+    kind="headline",
     baseline="KL of actions, averaged over visited states; 12 strengths each",
 )
 def mitigates() -> Finding:
@@ -76,7 +78,11 @@ def mitigates() -> Finding:
     )
 
 
-@claim("The discriminator finds log(mu / mu_ref) at every state and action.", baseline="what it says untrained, 0")
+@claim(
+    "The discriminator finds log(mu / mu_ref) at every state and action.",
+    kind="part",
+    baseline="what it says untrained, 0",
+)
 def discriminates() -> Finding:
     problem, many = correlated_proxies(1, seed=2, states=4, actions=2), 8000
     g = torch.Generator().manual_seed(2)
@@ -117,6 +123,7 @@ def trained(algorithm: Algorithm, seed: int, r: float) -> ProxyHacking:
 
 @claim(
     "With the coefficient of the theory, PPO on a proxy does not end worse in truth than it began.",
+    kind="headline",
     baseline="PPO on the proxy alone",
     refuted=True,
 )

@@ -27,7 +27,11 @@ def course(*stages: tuple[Algorithm, float], steps: int = 100, rate: float = 80.
     return seen, tree.entropy(policy).item()
 
 
-@claim("No dip while an expert of another style is mixed in, and nothing lost in the end.", baseline="SFT, then RL")
+@claim(
+    "No dip while an expert of another style is mixed in, and nothing lost in the end.",
+    kind="headline",
+    baseline="SFT, then RL",
+)
 def no_dip() -> Finding:
     alone = chord(mu=0.0)
     (phi, _), (after, _), (grpo, _) = course((chord(), 1.0)), course((sft(), 0.1), (alone, 1.0)), course((alone, 1.0))
@@ -43,7 +47,7 @@ def no_dip() -> Finding:
     )
 
 
-@claim("It ends with at least twice the entropy of the plain mix.", baseline="no weight", refuted=True)
+@claim("It ends with at least twice the entropy of the plain mix.", kind="part", baseline="no weight", refuted=True)
 def entropy_kept() -> Finding:
     (_, phi), (_, plain) = course((chord(), 1.0), rate=20.0), course((chord(weight=None), 1.0), rate=20.0)
     return Finding(

@@ -6,7 +6,7 @@ from polopt.methods.cispo import cispo
 from polopt.objectives import Clip, ClipWeight
 
 
-@claim("Outside PPO's band each token still has the gradient clip(r) A.", baseline="PPO's clip: none")
+@claim("Outside PPO's band each token still has the gradient clip(r) A.", kind="identity", baseline="PPO's clip: none")
 def keeps_gradient() -> Finding:
     ratios = (1.5, 2.0, 10.0)
     error = max(abs(push(ClipWeight(), ratio) - min(ratio, 5.0)) for ratio in ratios)
@@ -18,7 +18,7 @@ def keeps_gradient() -> Finding:
     )
 
 
-@claim("One rare success keeps growing through 32 small steps on its batch.", baseline="PPO's clip 0.2")
+@claim("One rare success keeps growing through 32 small steps on its batch.", kind="part", baseline="PPO's clip 0.2")
 def rare_success() -> Finding:
     ours = rare_arm(cispo(), steps=32)
     clipped = rare_arm(cispo().but(**{"objective.trust": Clip()}), steps=32)

@@ -21,6 +21,7 @@ from polopt.metrics import entropy_law, entropy_shift
 
 @claim(
     "A small step of the logits changes the entropy by -Cov(log pi, step), for the natural and the vanilla gradient.",
+    kind="theory",
     baseline="the same identity at steps 100 times as long",
 )
 def identity() -> Finding:
@@ -49,6 +50,7 @@ def identity() -> Finding:
 
 @claim(
     "At 0.95 success more entropy is left if 10 % of the samples are stopped, drawn among those of covariance 1 to 5.",
+    kind="headline",
     baseline="no sample stopped; 10 % stopped at random",
 )
 def clip_keeps_entropy() -> Finding:
@@ -63,6 +65,7 @@ def clip_keeps_entropy() -> Finding:
 
 @claim(
     "At 0.95 success more entropy is left if the 10 % of highest covariance are penalised, two steps a batch.",
+    kind="headline",
     baseline="no penalty",
 )
 def kl_keeps_entropy() -> Finding:
@@ -76,6 +79,7 @@ def kl_keeps_entropy() -> Finding:
 
 @claim(
     "When learning is over, entropy is at least twice as high with KL-Cov, at nearly equal success.",
+    kind="headline",
     baseline="no penalty, and Clip-Cov",
     cost="slow",
 )
@@ -113,7 +117,7 @@ def _run() -> tuple[list[float], list[float]]:
     return learning_curve(plain, questions(), steps=150, rate=8.0)
 
 
-@claim("Reward is paid for with entropy: R = b - a e^H fits a run.", baseline="a straight line in H")
+@claim("Reward is paid for with entropy: R = b - a e^H fits a run.", kind="part", baseline="a straight line in H")
 def law() -> Finding:
     rewards, entropies = _run()
     found = entropy_law(entropies, rewards)
@@ -125,7 +129,12 @@ def law() -> Finding:
     )
 
 
-@claim("The law fitted to a run's beginning tells its ceiling.", baseline="the reward that was reached", refuted=True)
+@claim(
+    "The law fitted to a run's beginning tells its ceiling.",
+    kind="part",
+    baseline="the reward that was reached",
+    refuted=True,
+)
 def predicts() -> Finding:
     rewards, entropies = _run()
     half = next(i for i, reward in enumerate(rewards) if 2 * reward >= rewards[0] + rewards[-1])

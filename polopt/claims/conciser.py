@@ -11,6 +11,7 @@ from polopt.rewards import LinearLength, OutcomeReward
 
 @claim(
     "Answers that are all right are ranked by length alone; with one wrong among them length does not count.",
+    kind="identity",
     baseline="GRPO, which learns nothing from answers that are all right",
 )
 def walk_then_run() -> Finding:
@@ -46,6 +47,7 @@ ALWAYS = {"reward.terms.1": LinearLength(weight=0.2, rows="all")}
 
 @claim(
     "Where hard questions need long answers, easy ones lose most of their length and hard ones stay right.",
+    kind="headline",
     baseline="GRPO; a penalty on every answer",
     cost="slow",
 )

@@ -15,7 +15,7 @@ from polopt.methods.grpo import grpo
 from polopt.objectives import Clip
 
 
-@claim("Learns from unanimous groups, up if they are right and down if wrong.", baseline="GRPO")
+@claim("Learns from unanimous groups, up if they are right and down if wrong.", kind="part", baseline="GRPO")
 def unanimous() -> Finding:
     tree = TokenTree.bandit([[1.0, 0.0]] * 4)
     policy = TabularPolicy(tree)
@@ -38,7 +38,9 @@ def unanimous() -> Finding:
     )
 
 
-@claim("Two clipped terms are not one term of the blended advantage.", baseline="one advantage, the sum")
+@claim(
+    "Two clipped terms are not one term of the blended advantage.", kind="identity", baseline="one advantage, the sum"
+)
 def two_clips() -> Finding:
     objective, off = copo().objective, {}
     blended = objective.but(trust=Clip(low=0.2, high=0.2, dual=3.0))
@@ -60,6 +62,7 @@ def two_clips() -> Finding:
 
 @claim(
     "Where prompts share parameters and 90 % of groups are unanimous, fewer steps than GRPO.",
+    kind="headline",
     baseline="GRPO, equal rate",
     refuted=True,
 )
@@ -79,6 +82,7 @@ def shared_parameters() -> Finding:
 
 @claim(
     "Where prompts share nothing, no gain and no loss; a loss where the centre exceeds log2 of the group.",
+    kind="limit",
     baseline="GRPO, equal rate",
 )
 def independent_prompts() -> Finding:

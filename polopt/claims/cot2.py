@@ -12,6 +12,7 @@ from polopt.policies.mixture import Certain, Tokens
 
 @claim(
     "The product of K ratios is unbiased, E_old[prod r f] = E_new[f]; their geometric mean is not.",
+    kind="theory",
     baseline="the geometric mean",
 )
 def unbiased() -> Finding:
@@ -37,6 +38,7 @@ def unbiased() -> Finding:
 
 @claim(
     "A small policy that learned all partial sums at once answers better than one that learned a best path.",
+    kind="headline",
     baseline="discrete chain of thought: the same policy, one path as hard targets, greedy tokens",
     cost="slow",
     refuted=True,
@@ -61,6 +63,7 @@ def parallel() -> Finding:
 
 @claim(
     "GRPO on drawn thoughts improves what continuous supervision left.",
+    kind="headline",
     baseline="the same policy before, thoughts drawn alike",
     cost="slow",
 )

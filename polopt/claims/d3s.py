@@ -10,7 +10,9 @@ from polopt.method import Finding, claim
 from polopt.methods.d3s import HighestVariance, TopDecisions, d3s, most_varied
 
 
-@claim("Scanning the extremes finds the subset of largest variance.", baseline="all subsets of 10 numbers")
+@claim(
+    "Scanning the extremes finds the subset of largest variance.", kind="identity", baseline="all subsets of 10 numbers"
+)
 def exact() -> Finding:
     generator = torch.Generator().manual_seed(0)
     worst, least = 0.0, float("inf")
@@ -51,7 +53,7 @@ def longer_by(seed: int) -> float:
     return ours / base
 
 
-@claim("A batch's gradient is at least 1.3 times as long.", baseline="GRPO, same policy and rollouts")
+@claim("A batch's gradient is at least 1.3 times as long.", kind="part", baseline="GRPO, same policy and rollouts")
 def longer() -> Finding:
     found = [longer_by(seed) for seed in range(5)]
     return Finding(
@@ -62,7 +64,9 @@ def longer() -> Finding:
     )
 
 
-@claim("With 30 % of the decisions it gets as far, at the same learning rate.", baseline="GRPO, rate 8")
+@claim(
+    "With 30 % of the decisions it gets as far, at the same learning rate.", kind="headline", baseline="GRPO, rate 8"
+)
 def budget() -> Finding:
     spent, behind = [], []
     for seed in range(5):
@@ -78,6 +82,7 @@ def budget() -> Finding:
 
 @claim(
     "It is sooner at value 0.9 than GRPO whose steps are as long.",
+    kind="headline",
     baseline="GRPO, rate times the quotient of first norms",
     refuted=True,
 )
@@ -99,6 +104,7 @@ def no_longer_steps() -> Finding:
 
 @claim(
     "Relaxing pays: the first shares kept to the end end lower.",
+    kind="part",
     baseline="frozen shares, at two rates",
     cost="slow",
     refuted=True,

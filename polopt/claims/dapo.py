@@ -9,7 +9,7 @@ from polopt.methods.dapo import dapo
 from polopt.rewards import OverlongPenalty
 
 
-@claim("The length penalty is the paper's, piece by piece.", baseline="the hard limit alone")
+@claim("The length penalty is the paper's, piece by piece.", kind="identity", baseline="the hard limit alone")
 def penalty() -> Finding:
     lengths, paper = [16000, 16384, 18432, 20480, 20481], [0.0, 0.0, -0.5, -1.0, -1.0]
     mask = torch.arange(20481) < torch.tensor(lengths)[:, None]
@@ -23,7 +23,11 @@ def penalty() -> Finding:
     )
 
 
-@claim("A higher upper clip lets one rare success grow more in 32 small steps on its batch.", baseline="clip 0.2")
+@claim(
+    "A higher upper clip lets one rare success grow more in 32 small steps on its batch.",
+    kind="part",
+    baseline="clip 0.2",
+)
 def rare_success() -> Finding:
     higher, lower = (rare_arm(dapo(high=high, refills=99), steps=32) for high in (0.28, 0.2))
     return Finding(
@@ -33,7 +37,7 @@ def rare_success() -> Finding:
     )
 
 
-@claim("No group of the batch is without gradient.", baseline="no filter, 70 % of prompts unanimous")
+@claim("No group of the batch is without gradient.", kind="part", baseline="no filter, 70 % of prompts unanimous")
 def dynamic() -> Finding:
     ours, plain = unanimous(dapo(group=8)), unanimous(dapo(group=8).but(**{"sampling.select": []}))
     measured = {"idle groups": ours[0], "unfiltered": plain[0], "gradient norm over unfiltered": ours[1] / plain[1]}

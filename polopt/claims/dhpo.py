@@ -15,7 +15,11 @@ from polopt.methods.grpo import grpo
 from polopt.methods.gspo import gspo
 
 
-@claim("With w = 1 it is GRPO, with w = 0 GSPO, and on policy both for any w.", baseline="off policy: neither")
+@claim(
+    "With w = 1 it is GRPO, with w = 0 GSPO, and on policy both for any w.",
+    kind="identity",
+    baseline="off policy: neither",
+)
 def like_its_parents() -> Finding:
     tree, policy = lengths()
     old = TabularPolicy(tree, spread=0.3, seed=2)
@@ -37,7 +41,11 @@ def like_its_parents() -> Finding:
     )
 
 
-@claim("Noise of std 0.1 on each logp of 64 tokens moves its weight less than a token's.", baseline="GRPO's, GSPO's")
+@claim(
+    "Noise of std 0.1 on each logp of 64 tokens moves its weight less than a token's.",
+    kind="part",
+    baseline="GRPO's, GSPO's",
+)
 def quieter() -> Finding:
     ours, token, sequence = (term_variance(HybridClip(weight=w), tokens=64, noise=0.1) for w in (0.5, 1.0, 0.0))
     return Finding(
@@ -55,7 +63,7 @@ def largest_weight(advantage: float) -> float:
     return HybridClip()(log_ratio, batch, Evaluation(logp=log_ratio))[0].abs().max().item()
 
 
-@claim("One token with ratio 50 does not dominate.", baseline="the mixture without clips: 25.5")
+@claim("One token with ratio 50 does not dominate.", kind="identity", baseline="the mixture without clips: 25.5")
 def outlier() -> Finding:
     up, down, bound = largest_weight(1.0), largest_weight(-1.0), 0.5 * 1.2 + 0.5 * 1.0004
     return Finding(
@@ -68,6 +76,7 @@ def outlier() -> Finding:
 
 @claim(
     "On batches used eight times it learns more than GRPO and than GSPO.",
+    kind="headline",
     baseline="both, equal step",
     cost="slow",
     refuted=True,

@@ -11,6 +11,7 @@ from polopt.metrics import DirectMethod, LoggedValues
 
 @claim(
     "Its expectation is the target policy's value whatever the model holds.",
+    kind="headline",
     baseline="the direct method, with the same model",
 )
 def unbiased_whatever_the_model() -> Finding:
@@ -31,6 +32,7 @@ def unbiased_whatever_the_model() -> Finding:
 
 @claim(
     "With a good model it varies less than importance sampling.",
+    kind="part",
     baseline="per-decision importance sampling",
 )
 def varies_less() -> Finding:

@@ -12,6 +12,7 @@ from polopt.methods.sft import sft
 
 @claim(
     "With every preference listed, its minimiser is the optimum of the KL-regularised reward.",
+    kind="headline",
     baseline="imitation of the preferred answers, weighted as they are preferred",
 )
 def optimum() -> Finding:

@@ -7,7 +7,11 @@ from polopt.methods.dr_grpo import dr_grpo
 from polopt.objectives import SequenceMean, SequenceSum
 
 
-@claim("On policy, exactly (1 - 1/G) / C of the true gradient.", baseline="GRPO's mean over each row's tokens")
+@claim(
+    "On policy, exactly (1 - 1/G) / C of the true gradient.",
+    kind="headline",
+    baseline="GRPO's mean over each row's tokens",
+)
 def unbiased() -> Finding:
     tree, policy = lengths()
     ours = expectation(dr_grpo(group=2), tree, policy, scale=(1 - 1 / 2) / tree.horizon)
@@ -19,7 +23,9 @@ def unbiased() -> Finding:
     )
 
 
-@claim("Wrong answers do not grow longer while they are unlearned.", baseline="GRPO's mean, equal step")
+@claim(
+    "Wrong answers do not grow longer while they are unlearned.", kind="headline", baseline="GRPO's mean, equal step"
+)
 def no_growth() -> Finding:
     share = {}
     for name, aggregate, rate in (("sum", SequenceSum(), 3.2), ("mean", SequenceMean(), 0.2)):

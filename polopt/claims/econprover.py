@@ -10,6 +10,7 @@ from polopt.methods.ppo import ppo
 
 @claim(
     "Eight answers in eight voices solve 0.15 more of the problems than eight of one voice.",
+    kind="headline",
     baseline="one policy of as many samples, at the best of 12 temperatures",
     refuted=True,
 )
@@ -39,6 +40,7 @@ def voices() -> Finding:
 
 @claim(
     "The switch halves the tokens at the same rate of success where 70 % of the problems are easy.",
+    kind="headline",
     baseline="always thinking",
     refuted=True,
 )

@@ -14,7 +14,11 @@ from polopt.sampling.parts import RolloutRequest
 from polopt.support import Support
 
 
-@claim("The factor's mean over turns is 1, and the surer a turn, the larger its |A|.", baseline="GRPO, |A| alike")
+@claim(
+    "The factor's mean over turns is 1, and the surer a turn, the larger its |A|.",
+    kind="identity",
+    baseline="GRPO, |A| alike",
+)
 def calibrated() -> Finding:
     generator = torch.Generator().manual_seed(0)
     entropy = torch.rand(16, 12, generator=generator, dtype=torch.double)
@@ -40,6 +44,7 @@ def calibrated() -> Finding:
 
 @claim(
     "The expected squared length of a softmax's score is 1 - exp(-H_2), H_2 the collision entropy.",
+    kind="theory",
     baseline="Shannon's entropy, which the method measures",
 )
 def coupling() -> Finding:
@@ -68,7 +73,11 @@ SCALED = empg(group=16, zeta=0.0)
 PLAIN = grpo(group=16, kl=0.0)
 
 
-@claim("It learns 2 turns that matter among 8 in at most 0.8 of the updates.", baseline="GRPO, same learning rate")
+@claim(
+    "It learns 2 turns that matter among 8 in at most 0.8 of the updates.",
+    kind="headline",
+    baseline="GRPO, same learning rate",
+)
 def sooner() -> Finding:
     (ours, _), (base, _) = updates(SCALED, 4.0), updates(PLAIN, 4.0)
     return Finding(
@@ -80,6 +89,7 @@ def sooner() -> Finding:
 
 @claim(
     "That is more than a larger learning rate.",
+    kind="headline",
     baseline="GRPO, rate times the largest factor",
     cost="slow",
     refuted=True,

@@ -28,7 +28,11 @@ def edit(algorithm: Algorithm, seed: int, early: bool = False) -> tuple[Facts, F
     return before, after
 
 
-@claim("A token that has grown by more than the clip has no gradient; the first step is SFT's.", baseline="SFT")
+@claim(
+    "A token that has grown by more than the clip has no gradient; the first step is SFT's.",
+    kind="identity",
+    baseline="SFT",
+)
 def stops() -> Finding:
     ours, plain = etcon(stage=1).objective, sft().objective
     assert isinstance(ours, Surrogate)
@@ -43,7 +47,12 @@ def stops() -> Finding:
     )
 
 
-@claim("However long it learns from one batch, no token moves much beyond the clip.", baseline="SFT", refuted=True)
+@claim(
+    "However long it learns from one batch, no token moves much beyond the clip.",
+    kind="part",
+    baseline="SFT",
+    refuted=True,
+)
 def holds_back() -> Finding:
     grown = {}
     for name, algorithm in (("EtCon", etcon(stage=1)), ("SFT", sft())):
@@ -64,6 +73,7 @@ def holds_back() -> Finding:
 
 @claim(
     "With all edits made, what was not edited has moved at most half as far.",
+    kind="headline",
     baseline="SFT on the same layers",
     cost="slow",
     refuted=True,
@@ -96,6 +106,7 @@ def local() -> Finding:
 
 @claim(
     "Free answers, which think first, take the edits up in stage 2: at least 30 points more often.",
+    kind="headline",
     baseline="stage 1 alone, and stage 2 alone",
 )
 def consolidates() -> Finding:

@@ -14,6 +14,7 @@ from polopt.methods.fapo import fapo
 @claim(
     "A flawed answer is pushed down exactly where a / b > 2 / weight - 1: at weight 1, once right answers outnumber "
     "wrong ones.",
+    kind="identity",
     baseline="outcomes alone, under which it is never pushed down",
 )
 def turning_point() -> Finding:
@@ -49,6 +50,7 @@ def turning_point() -> Finding:
 
 @claim(
     "Guesses are given up for reasoning once that is practised.",
+    kind="headline",
     baseline="outcomes alone, under which guessing wins for good",
     cost="slow",
 )

@@ -12,7 +12,11 @@ from polopt.methods.g2rpo import EntropyBand, NormalScores, g2rpo
 from polopt.sampling import Rollouts
 
 
-@claim("The paper's four examples, to the digits it prints.", baseline="ranks averaged before the quantile")
+@claim(
+    "The paper's four examples, to the digits it prints.",
+    kind="identity",
+    baseline="ranks averaged before the quantile",
+)
 def examples() -> Finding:
     printed = {
         (0.0, 0.0, 0.0, 0.0, 1.0): (-0.32, -0.32, -0.32, -0.32, 1.28),
@@ -35,7 +39,11 @@ def examples() -> Finding:
     )
 
 
-@claim("With rewards of any shape advantages have the same spread, and an outlier silences nobody.", baseline="GRPO")
+@claim(
+    "With rewards of any shape advantages have the same spread, and an outlier silences nobody.",
+    kind="part",
+    baseline="GRPO",
+)
 def spread() -> Finding:
     generator = torch.Generator().manual_seed(0)
     outlier = torch.rand(64, generator=generator, dtype=torch.double)
@@ -62,6 +70,7 @@ def spread() -> Finding:
 
 @claim(
     "One kind of task pays a windfall of 100 now and then: it is learned all the same.",
+    kind="headline",
     baseline="GRPO's z-score in the same sentence, equal rate and steps",
 )
 def windfalls() -> Finding:
@@ -81,7 +90,10 @@ def windfalls() -> Finding:
 
 
 @claim(
-    "Entropy shaping moves the entropy.", baseline="the entropy itself in place of -logp of the sample", refuted=True
+    "Entropy shaping moves the entropy.",
+    kind="part",
+    baseline="the entropy itself in place of -logp of the sample",
+    refuted=True,
 )
 def shaping() -> Finding:
     tree = TokenTree.full(3, 2, lambda prompt, answer: 0.0)

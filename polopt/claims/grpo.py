@@ -8,6 +8,7 @@ from polopt.methods.grpo import grpo
 
 @claim(
     "With rewards 0 and 1 a prompt of success rate p pulls as sqrt(p (1 - p)): hard and easy prompts count more.",
+    kind="part",
     baseline="no std: p (1 - p)",
 )
 def difficulty() -> Finding:
@@ -20,7 +21,9 @@ def difficulty() -> Finding:
     )
 
 
-@claim("On policy, k3 as a loss pulls along KL(reference || policy), not the other way.", baseline="k1, k2")
+@claim(
+    "On policy, k3 as a loss pulls along KL(reference || policy), not the other way.", kind="theory", baseline="k1, k2"
+)
 def kl_direction() -> Finding:
     rows = {(r.estimator, r.ratio, r.on_policy): r for r in kl_table(*three_actions())}
     k1, k2, k3 = (rows[k, False, True] for k in ("k1", "k2", "k3"))

@@ -22,7 +22,7 @@ def log_ratios(ratio: Ratio, std: float, rows: int = 4000) -> torch.Tensor:
         return ratio(batch, new.evaluate(batch, frozenset({"extras.mean"})))[:, 0]
 
 
-@claim("The log ratio has mean 0 and one spread at every noise level.", baseline="the plain ratio")
+@claim("The log ratio has mean 0 and one spread at every noise level.", kind="part", baseline="the plain ratio")
 def one_spread() -> Finding:
     spread, centre = {}, {}
     for name, ratio in (("guard", GRPOGuardRatio(reduce="sum")), ("plain", TokenRatio())):
@@ -42,7 +42,7 @@ def one_spread() -> Finding:
     )
 
 
-@claim("A clip holds as many good decisions as bad ones.", baseline="the plain ratio")
+@claim("A clip holds as many good decisions as bad ones.", kind="part", baseline="the plain ratio")
 def both_sides() -> Finding:
     share = {}
     for name, ratio in (("guard", GRPOGuardRatio(reduce="sum")), ("plain", TokenRatio())):
@@ -66,7 +66,7 @@ def gradient_norms(algorithm: Algorithm) -> torch.Tensor:
     return torch.autograd.grad(algorithm.objective(batch, evaluation).loss, chain.shift)[0].norm(dim=1)
 
 
-@claim("Every denoising step pulls alike, whatever its noise and its time.", baseline="the plain ratio")
+@claim("Every denoising step pulls alike, whatever its noise and its time.", kind="part", baseline="the plain ratio")
 def equal_pull() -> Finding:
     plain = {"objective.ratio": TokenRatio(), "objective.weights": []}
     ours, raw = (gradient_norms(a) for a in (grpo_guard(), grpo_guard().but(plain)))
@@ -108,6 +108,7 @@ def gold_at(objective: Objective, gain: float, rate: float) -> float:
 
 @claim(
     "It keeps the gold reward while the proxy grows.",
+    kind="headline",
     baseline="the plain ratio with its clip, and without any, at equal proxy gain",
     cost="slow",
     refuted=True,

@@ -14,6 +14,7 @@ RIGHT = {"reward.terms.1": RelativeLength()}
 
 @claim(
     "Training stays stable for at least 2.5 times as many steps: hard questions are not given up for brevity.",
+    kind="headline",
     baseline="a penalty on every answer",
 )
 def stable() -> Finding:
@@ -32,6 +33,7 @@ def stable() -> Finding:
 
 @claim(
     "Where hard questions need long answers, easy ones are answered with half the tokens and hard ones still right.",
+    kind="headline",
     baseline="GRPO; a penalty on every answer; a penalty on right answers in all groups",
     cost="slow",
 )

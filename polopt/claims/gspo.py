@@ -8,7 +8,7 @@ from polopt.methods.gspo import gspo
 from polopt.objectives import Clip, SequenceRatio, TokenRatio
 
 
-@claim("Noise of std 0.2 on each logp of 64 tokens moves the ratio 1/64 as much.", baseline="token ratios")
+@claim("Noise of std 0.2 on each logp of 64 tokens moves the ratio 1/64 as much.", kind="part", baseline="token ratios")
 def quiet_ratio() -> Finding:
     ours, token = (
         ratio_variance(SequenceRatio(), tokens=64, noise=0.2),
@@ -21,7 +21,7 @@ def quiet_ratio() -> Finding:
     )
 
 
-@claim("On policy its gradient is GRPO's.", baseline="a policy away, where they part")
+@claim("On policy its gradient is GRPO's.", kind="identity", baseline="a policy away, where they part")
 def like_grpo() -> Finding:
     tree, policy = lengths()
     old = type(policy)(tree, spread=0.5, seed=2)

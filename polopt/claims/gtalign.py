@@ -12,6 +12,7 @@ from polopt.rewards import OutcomeReward, geometric_mean
 
 @claim(
     "Of 2,000 random 3 x 2 games its choice is always efficient, and whoever has least is never worse off.",
+    kind="theory",
     baseline="the arithmetic mean, and the model's own utility",
 )
 def games() -> Finding:
@@ -43,7 +44,11 @@ def games() -> Finding:
     )
 
 
-@claim("Two sources that pay on scales ten apart pull equally hard.", baseline="the same without units of the source")
+@claim(
+    "Two sources that pay on scales ten apart pull equally hard.",
+    kind="part",
+    baseline="the same without units of the source",
+)
 def sources() -> Finding:
     means = torch.tensor([[0.0, 0.5, 1.0], [0.0, 5.0, 10.0]], dtype=torch.double)
     tree = TokenTree.bandit(means.tolist(), kinds=["plain", "large"])
@@ -67,7 +72,11 @@ def sources() -> Finding:
     )
 
 
-@claim("An answer that gives one party nothing is not worth its other half.", baseline="the weighted sum of utilities")
+@claim(
+    "An answer that gives one party nothing is not worth its other half.",
+    kind="headline",
+    baseline="the weighted sum of utilities",
+)
 def no_trade() -> Finding:
     # Arms: worth (user, model). The first has the larger sum, the second something for both.
     utilities = torch.tensor([[1.0, 0.0], [0.45, 0.45], [0.0, 1.0]], dtype=torch.double).T

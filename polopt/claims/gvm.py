@@ -9,7 +9,11 @@ from polopt.methods.gvm import gvm
 from polopt.sampling import EqualRollouts, neyman
 
 
-@claim("No other division of 400 rollouts has less variance sum G^2 / (n p).", baseline="even, and 2,000 by chance")
+@claim(
+    "No other division of 400 rollouts has less variance sum G^2 / (n p).",
+    kind="theory",
+    baseline="even, and 2,000 by chance",
+)
 def optimal() -> Finding:
     generator = torch.Generator().manual_seed(0)
     norm, p = (low + (high - low) * torch.rand(20, generator=generator).double() for low, high in ((0.5, 2), (0.05, 1)))
@@ -32,6 +36,7 @@ EVEN = gvm().but(**{"sampling.budget": EqualRollouts()})
 
 @claim(
     "The gradient of a batch varies less.",
+    kind="headline",
     baseline="even groups of as many rollouts: of 8 without the first round, of 16 with it",
     refuted=True,
 )
@@ -48,7 +53,7 @@ def varies_less() -> Finding:
     )
 
 
-@claim("It learns from 70 % of the rollouts.", baseline="the same with even groups", refuted=True)
+@claim("It learns from 70 % of the rollouts.", kind="headline", baseline="the same with even groups", refuted=True)
 def sooner() -> Finding:
     effort = torch.zeros(2, 2, dtype=torch.double)
     for seed in range(3):

@@ -17,7 +17,11 @@ from polopt.sampling.parts import RolloutRequest
 from polopt.support import Support
 
 
-@claim("The tokens of a group have advantages that sum to 0, however lengths and rewards go together.", baseline="GRPO")
+@claim(
+    "The tokens of a group have advantages that sum to 0, however lengths and rewards go together.",
+    kind="identity",
+    baseline="GRPO",
+)
 def sums_to_zero() -> Finding:
     tree, policy = lengths()
     batch = TreeSource(tree, policy, rows=160).rollout(RolloutRequest(torch.zeros(20, dtype=torch.long), 8, Support()))
@@ -35,7 +39,11 @@ def sums_to_zero() -> Finding:
     )
 
 
-@claim("The clip opens to (0.2, 0.4) where all is open, to (0.4, 0.2) where all is sure.", baseline="(0.2, 0.2)")
+@claim(
+    "The clip opens to (0.2, 0.4) where all is open, to (0.4, 0.2) where all is sure.",
+    kind="identity",
+    baseline="(0.2, 0.2)",
+)
 def opens() -> Finding:
     trust = hapo().objective.trust.trust  # type: ignore[union-attr]
     low, high = trust.ranges(torch.tensor([-1.0, 0.0, 1.0], dtype=torch.double))  # type: ignore[operator, union-attr]
@@ -48,7 +56,9 @@ def opens() -> Finding:
 
 
 @claim(
-    "With the recorded temperatures applied again the ratio is 1 on policy.", baseline="the learner at temperature 1"
+    "With the recorded temperatures applied again the ratio is 1 on policy.",
+    kind="identity",
+    baseline="the learner at temperature 1",
 )
 def ratio_is_one() -> Finding:
     tree, policy = forks_and_fillers()
@@ -84,6 +94,7 @@ def _forks(algorithm: Algorithm, steps: int) -> dict[str, float]:
 
 @claim(
     "At equal success half as much entropy again is left at forks, and less at fillers.",
+    kind="headline",
     baseline="DAPO",
     refuted=True,
 )
@@ -100,6 +111,7 @@ def forks() -> Finding:
 
 @claim(
     "As released, with |h|, more entropy is left at forks and less at fillers, at equal success.",
+    kind="ours",
     baseline="DAPO",
 )
 def forks_as_released() -> Finding:

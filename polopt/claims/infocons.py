@@ -20,6 +20,7 @@ def train_policy(tree: TokenTree, policy: TabularPolicy, within: Grouping | None
 
 @claim(
     "Paid for content, phrasings come to be answered alike, and what is needed still decides the answer.",
+    kind="ours",
     baseline="paid for entropy",
 )
 def alike() -> Finding:
@@ -41,7 +42,11 @@ def alike() -> Finding:
     )
 
 
-@claim("Equal entropies, nothing in common: paid for entropy, two phrasings stay apart.", baseline="paid for content")
+@claim(
+    "Equal entropies, nothing in common: paid for entropy, two phrasings stay apart.",
+    kind="limit",
+    baseline="paid for content",
+)
 def counter_example() -> Finding:
     found = {}
     for by in ("entropy", "content"):
@@ -66,6 +71,7 @@ def counter_example() -> Finding:
 
 @claim(
     "Steadiness alone over too wide a group makes one answer of all: what is needed no longer matters.",
+    kind="limit",
     baseline="a group for each meaning",
     refuted=True,
 )

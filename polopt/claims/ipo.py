@@ -21,7 +21,11 @@ def _margins(algorithm: Algorithm, rate: float) -> tuple[float, float]:
     return found[0], found[1]
 
 
-@claim("A preference that nobody contradicts moves the policy by 1 / (2 tau) and no further.", baseline="dpo")
+@claim(
+    "A preference that nobody contradicts moves the policy by 1 / (2 tau) and no further.",
+    kind="headline",
+    baseline="dpo",
+)
 def finite_margin() -> Finding:
     tau = 0.25
     ours, later = _margins(ipo(tau=tau), rate=0.05)

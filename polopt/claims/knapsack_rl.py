@@ -10,7 +10,9 @@ from polopt.objectives import PromptMean
 from polopt.sampling import allocate, knapsack_value
 
 
-@claim("The rollouts are worth 5 % more by V, and never less.", baseline="8 for each of 64 tasks, 100 pools")
+@claim(
+    "The rollouts are worth 5 % more by V, and never less.", kind="part", baseline="8 for each of 64 tasks, 100 pools"
+)
 def value() -> Finding:
     ours, even, worse = 0.0, 0.0, 0
     for seed in range(100):
@@ -24,7 +26,7 @@ def value() -> Finding:
     )
 
 
-@claim("More groups hold right and wrong answers.", baseline="8 for each task", refuted=True)
+@claim("More groups hold right and wrong answers.", kind="headline", baseline="8 for each task", refuted=True)
 def effective() -> Finding:
     pools = {"mixed": pool(64, 0), "easy or hard": torch.tensor([0.02] * 40 + [0.98] * 40 + [0.5] * 20).double()}
     measured = {}
@@ -40,7 +42,7 @@ def effective() -> Finding:
     )
 
 
-@claim("From as many rollouts it learns more.", baseline="GRPO: 8 for each of 64 tasks, 10 seeds")
+@claim("From as many rollouts it learns more.", kind="headline", baseline="GRPO: 8 for each of 64 tasks, 10 seeds")
 def learns() -> Finding:
     alike = knapsack_rl().but(**{"objective.aggregate": PromptMean()})
     ours, once, base = (

@@ -11,6 +11,7 @@ RULE = Lookahead(least=0.15, apart=0.25)
 
 @claim(
     "Eight rows of a tree take all eight likely ways, and one of them is right where one in eighteen is.",
+    kind="part",
     baseline="independent rollouts",
 )
 def all_ways() -> Finding:
@@ -28,7 +29,7 @@ def all_ways() -> Finding:
     )
 
 
-@claim("Looking ahead drops the branches that only say it in other words.", baseline="no pruning")
+@claim("Looking ahead drops the branches that only say it in other words.", kind="part", baseline="no pruning")
 def paraphrases() -> Finding:
     roads = crossroads()
     kept, of_all = branchings(roads, RULE), branchings(roads, RULE.but(edit=None))
@@ -46,7 +47,12 @@ def paraphrases() -> Finding:
     )
 
 
-@claim("Where the right way is a rare one, the first batches find it sooner.", baseline="GRPO", cost="slow")
+@claim(
+    "Where the right way is a rare one, the first batches find it sooner.",
+    kind="headline",
+    baseline="GRPO",
+    cost="slow",
+)
 def sooner() -> Finding:
     found = {"trees": [], "GRPO": []}  # type: ignore[var-annotated]
     for seed in range(5):

@@ -12,7 +12,9 @@ GSPO = {"objective.aggregate": SequenceMean()}
 CENTRED = {"credit.scale": None}  # a z-score would change the expected gradient of both
 
 
-@claim("On policy, exactly (1 - 1/G) of the true gradient, whatever the lengths.", baseline="GSPO's mean")
+@claim(
+    "On policy, exactly (1 - 1/G) of the true gradient, whatever the lengths.", kind="identity", baseline="GSPO's mean"
+)
 def unbiased() -> Finding:
     tree, policy = longer_is_better()
     ours = expectation(luspo(group=2).but(CENTRED), tree, policy, scale=1 - 1 / 2)
@@ -24,7 +26,11 @@ def unbiased() -> Finding:
     )
 
 
-@claim("Where longer answers are better, answers grow longer and better.", baseline="GSPO's mean, equal step")
+@claim(
+    "Where longer answers are better, answers grow longer and better.",
+    kind="headline",
+    baseline="GSPO's mean, equal step",
+)
 def grows() -> Finding:
     found = {}
     for name, change in (("LUSPO", {}), ("GSPO", GSPO)):

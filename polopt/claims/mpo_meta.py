@@ -48,6 +48,7 @@ def curve(every: int, seed: int, steps: int = 100) -> list[float]:
 
 @claim(
     "A fixed rubric is learned to be pleased at the cost of what it is for; one that is rewritten is not.",
+    kind="headline",
     baseline="the same, never rewritten",
 )
 def keeps_up() -> Finding:

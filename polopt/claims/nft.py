@@ -26,7 +26,9 @@ from polopt.objectives import (
 from polopt.sampling import Rollouts
 
 
-@claim("On policy it is Dr. GRPO or GRPO, as its omega says.", baseline="a policy away, where they part")
+@claim(
+    "On policy it is Dr. GRPO or GRPO, as its omega says.", kind="identity", baseline="a policy away, where they part"
+)
 def like_grpo() -> Finding:
     tree, _ = many_right(right=1, arms=3)
     policy, old = (TabularPolicy(tree, spread=1.0, seed=seed) for seed in (1, 5))
@@ -45,7 +47,11 @@ def like_grpo() -> Finding:
     )
 
 
-@claim("It goes on where PPO's clip has stopped: softly, less the further a wrong answer is down.", baseline="PPO")
+@claim(
+    "It goes on where PPO's clip has stopped: softly, less the further a wrong answer is down.",
+    kind="identity",
+    baseline="PPO",
+)
 def soft() -> Finding:
     def push(trust: SurrogateTerm, ratio: float) -> float:
         """How hard the wrong one of a group of two is pushed down, at this ratio."""
@@ -73,6 +79,7 @@ def soft() -> Finding:
 
 @claim(
     "Fitted to all that its sampler says, it is the sampler when the sampler is right.",
+    kind="part",
     baseline="Dr. GRPO without a clip",
 )
 def fixed_point() -> Finding:
@@ -109,7 +116,11 @@ def failures(objective: Objective, prompts: int = 40) -> float:
     return 1 - tree.value(policy).item()
 
 
-@claim("Learning from wrong answers too leaves fewer of them.", baseline="RFT: right answers alone, equal step")
+@claim(
+    "Learning from wrong answers too leaves fewer of them.",
+    kind="headline",
+    baseline="RFT: right answers alone, equal step",
+)
 def learns_from_wrong() -> Finding:
     every, unweighted = nft().objective, nft(omega="none").objective
     right = [BranchedObjective(routes=[Branch(objective=o, rows=IsCorrect())]) for o in (every, unweighted)]

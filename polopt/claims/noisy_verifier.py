@@ -25,6 +25,7 @@ def _bandit() -> tuple[TokenTree, TabularPolicy]:
 
 @claim(
     "Under noise the expected gradient is the clean one: exactly, or in proportion.",
+    kind="identity",
     baseline="the verdicts as they are",
 )
 def unbiased() -> Finding:
@@ -54,6 +55,7 @@ def unbiased() -> Finding:
 
 @claim(
     "Where the verifier errs more on some answers than on others, the right one is learned.",
+    kind="headline",
     baseline="the verdicts as they are, which teach the answer that fools the verifier",
 )
 def hackable() -> Finding:
@@ -106,6 +108,7 @@ KINDS = FixedRates(false_positive=0.0, false_negative=0.0, kinds=[("noisy", 0.35
 
 @claim(
     "With each kind of task's own rates, the kind that is judged badly is learned about as fast as the others.",
+    kind="part",
     baseline="raw verdicts; and the same correction before a z-score",
 )
 def by_kind() -> Finding:
@@ -127,6 +130,7 @@ def by_kind() -> Finding:
 
 @claim(
     "Judging a tenth of the refused answers again finds how often right answers are refused.",
+    kind="part",
     baseline="the rate that it began with, 0",
 )
 def appeals() -> Finding:

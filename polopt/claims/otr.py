@@ -11,7 +11,7 @@ from polopt.methods.otr import otr
 from polopt.methods.sft import sft
 
 
-@claim("Many draws say what the closed form says.", baseline="one draw")
+@claim("Many draws say what the closed form says.", kind="identity", baseline="one draw")
 def closed_form() -> Finding:
     logits = torch.randn(1, 4, 6, dtype=torch.double, generator=torch.Generator().manual_seed(0))
     tokens, mask = torch.tensor([[0, 3, 5, 1]]), torch.ones(1, 4, dtype=torch.bool)
@@ -32,7 +32,11 @@ def closed_form() -> Finding:
     )
 
 
-@claim("Wrong labels that are rare are not learned.", baseline="SFT, the same steps; and a fifth of the rate")
+@claim(
+    "Wrong labels that are rare are not learned.",
+    kind="headline",
+    baseline="SFT, the same steps; and a fifth of the rate",
+)
 def robust() -> Finding:
     found = {}
     for name, algorithm in (("OTR", otr(draws=None)), ("SFT", sft())):
@@ -52,7 +56,7 @@ def robust() -> Finding:
     )
 
 
-@claim("Its price: what it holds for unlikely takes it far more steps.", baseline="SFT")
+@claim("Its price: what it holds for unlikely takes it far more steps.", kind="limit", baseline="SFT")
 def unlikely() -> Finding:
     steps = {}
     for name, algorithm in (("OTR", otr(draws=None)), ("no misses", otr(draws=None, miss=0.0)), ("SFT", sft())):

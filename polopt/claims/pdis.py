@@ -8,6 +8,7 @@ from polopt.metrics import TrajectoryImportanceSampling
 
 @claim(
     "Its expectation is the target policy's value, whatever policy wrote the log.",
+    kind="part",
     baseline="the mean return of the log",
 )
 def unbiased() -> Finding:
@@ -29,6 +30,7 @@ def unbiased() -> Finding:
 
 @claim(
     "It varies less than importance sampling of whole episodes.",
+    kind="headline",
     baseline="importance sampling of whole episodes",
 )
 def varies_less() -> Finding:

@@ -25,6 +25,7 @@ def chosen(trusted: Trusted) -> tuple[str | None, dict[str, float]]:
 
 @claim(
     "Where extreme rewards are the reliable ones, best and worst are believed most, then best and another.",
+    kind="part",
     baseline="all answers; and the same where the noise sits elsewhere",
 )
 def reliability() -> Finding:
@@ -58,6 +59,7 @@ def true_reward(algorithm: Algorithm, prompts: int) -> float:
 
 @claim(
     "From as many updated rows it learns at least as much of the truth.",
+    kind="headline",
     baseline="PPO on all answers, 64 updated rows a batch; and on as many rollouts",
 )
 def learns() -> Finding:

@@ -38,7 +38,11 @@ def pairwise_accuracy(scorer: TextScorer, pairs: Pairs, shuffled: bool = False) 
     return higher.double().mean().item()
 
 
-@claim("Trained on 40 policies, it tells policies apart that it has never met.", baseline="references of other pairs")
+@claim(
+    "Trained on 40 policies, it tells policies apart that it has never met.",
+    kind="headline",
+    baseline="references of other pairs",
+)
 def recognises_authors() -> Finding:
     scorer = discriminator(steps=60)
     generator = torch.Generator().manual_seed(1)
@@ -61,6 +65,7 @@ def approached(judge: Judge, seed: int, steps: int = 60) -> list[float]:
 
 @claim(
     "With a hidden target's texts for references, the policy goes 70% of the way to the target.",
+    kind="headline",
     baseline="a Bradley-Terry scorer of another target's texts",
     cost="slow",
     refuted=True,

@@ -13,6 +13,7 @@ from polopt.problems.mdp import two_goals
 
 @claim(
     "A tie-breaker of any size moves the greedy policy by the same jump; the soft one moves at most in proportion.",
+    kind="theory",
     baseline="the greedy policy",
 )
 def tie() -> Finding:
@@ -31,6 +32,7 @@ def tie() -> Finding:
 
 @claim(
     "No soft policy of 50 arms moves further than its bound, and no greedy one moves within half its margin.",
+    kind="theory",
     baseline="1,000 random rewards and perturbations",
 )
 def bounds() -> Finding:
@@ -58,6 +60,7 @@ def bounds() -> Finding:
 
 @claim(
     "With two goals equally far, 1e-6 of reward decides which one is visited; the soft policy hardly moves.",
+    kind="theory",
     baseline="greedy value iteration",
 )
 def goals() -> Finding:
@@ -89,6 +92,7 @@ def trained(algorithm: Algorithm, rewards: list[float]) -> torch.Tensor:
 
 @claim(
     "Trained from rollouts, it moves no further than the bound when the tie breaks the other way.",
+    kind="ours",
     baseline="GRPO, whose z-scores make any tie-breaker one of size 1",
 )
 def learned() -> Finding:

@@ -16,6 +16,7 @@ from polopt.sampling import Rollouts
 
 @claim(
     "With the probability that an answer was sampled with, both halves give the policy's own gradient.",
+    kind="identity",
     baseline="dropping it",
 )
 def unbiased() -> Finding:
@@ -62,7 +63,11 @@ def compare(others: dict[str, Algorithm]) -> dict[str, float]:
     return found
 
 
-@claim("It learns 8 rules that nobody guesses, and follows them without the book.", baseline="GRPO without the book")
+@claim(
+    "It learns 8 rules that nobody guesses, and follows them without the book.",
+    kind="headline",
+    baseline="GRPO without the book",
+)
 def internalised() -> Finding:
     found = compare({"GRPO": grpo(group=8, kl=0), "corrected": policyrollout(rules="rules", correct="behaviour")})
     return Finding(
@@ -75,6 +80,7 @@ def internalised() -> Finding:
 
 @claim(
     "Half of the rollouts without the book are worth it.",
+    kind="part",
     baseline="context distillation: the likelihood of right answers of who reads it, in all rollouts",
     refuted=True,
 )

@@ -23,6 +23,7 @@ def opened(algorithm: Algorithm, seed: int, most: int, goal: float = 2.0, easy: 
 
 @claim(
     "A combination lock of 12 steps opens from the end to the beginning, within 400 batches of 16 rollouts.",
+    kind="ours",
     baseline="GRPO, whose rollouts never open it",
 )
 def lock_opens() -> Finding:
@@ -38,6 +39,7 @@ def lock_opens() -> Finding:
 
 @claim(
     "Beside an easy lock the hard one opens as well; without help the easy one alone is learned.",
+    kind="ours",
     baseline="GRPO",
     cost="slow",
 )

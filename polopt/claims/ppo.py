@@ -9,7 +9,11 @@ from polopt.methods.ppo import ppo
 from polopt.objectives import SequenceSum, Unclipped
 
 
-@claim("With an exact critic GAE is unbiased for every lam.", baseline="the same with a critic that says 0")
+@claim(
+    "With an exact critic GAE is unbiased for every lam.",
+    kind="identity",
+    baseline="the same with a critic that says 0",
+)
 def any_lam() -> Finding:
     bias = {}
     for critic, (tree, policy) in (("no", digits()), ("exact", with_exact_critic(*digits()))):
@@ -24,7 +28,7 @@ def any_lam() -> Finding:
     )
 
 
-@claim("Many steps on one batch stay near it.", baseline="no clip, the same 20 steps")
+@claim("Many steps on one batch stay near it.", kind="part", baseline="no clip, the same 20 steps")
 def stays_near() -> Finding:
     algorithm = ppo(group=32, kl=0, lam=1.0).but(**{"objective.regularise": []})
     clip, free = drift(algorithm), drift(algorithm.but(**{"objective.trust": Unclipped()}))

@@ -16,6 +16,7 @@ SEEDS = range(10)
 
 @claim(
     "Orders hidden in what an agent reads do no harm any more, and the agent's own tasks are done as before.",
+    kind="headline",
     baseline="the same agent and tasks without a guard",
 )
 def stops_injections() -> Finding:
@@ -41,6 +42,7 @@ def stops_injections() -> Finding:
 
 @claim(
     "No update ever allows what was refused.",
+    kind="part",
     baseline="updates that take the place of the rules, narrow_only=False",
 )
 def updates_narrow() -> Finding:

@@ -11,6 +11,7 @@ from polopt.methods.progrpo import progrpo
 
 @claim(
     "On answers of one token the correction climbs the collision entropy, -sum p^2, and nothing else.",
+    kind="identity",
     baseline="GRPO, which stands still among right answers",
 )
 def direction() -> Finding:
@@ -50,7 +51,12 @@ def mean(rows: list[tuple[float, float, float]]) -> list[float]:
 PLAIN = progrpo(group=16, alpha=0.0)
 
 
-@claim("It ends with more right answers, and as often right.", baseline="GRPO, 8 of 32 arms right", cost="slow")
+@claim(
+    "It ends with more right answers, and as often right.",
+    kind="ours",
+    baseline="GRPO, 8 of 32 arms right",
+    cost="slow",
+)
 def diversity() -> Finding:
     ours, base = ends(progrpo(group=16, than="group")), ends(PLAIN)
     more = sum(a[2] > b[2] for a, b in zip(ours, base, strict=True))
@@ -69,7 +75,11 @@ def diversity() -> Finding:
 
 
 @claim(
-    "The prompt's confidence serves as well as the group's mean.", baseline="than='group'", cost="slow", refuted=True
+    "The prompt's confidence serves as well as the group's mean.",
+    kind="headline",
+    baseline="than='group'",
+    cost="slow",
+    refuted=True,
 )
 def offset() -> Finding:
     ours, group = mean(ends(progrpo(group=16))), mean(ends(progrpo(group=16, than="group")))

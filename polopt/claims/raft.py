@@ -8,7 +8,7 @@ from polopt.methods.dr_grpo import dr_grpo
 from polopt.methods.raft import raft
 
 
-@claim("Keeping all right answers follows REINFORCE's direction.", baseline="keeping all answers")
+@claim("Keeping all right answers follows REINFORCE's direction.", kind="identity", baseline="keeping all answers")
 def like_reinforce() -> Finding:
     tree, policy = many_right(right=2, arms=5)
     right = expectation(raft(group=3, keep=3, threshold=1.0), tree, policy)
@@ -20,7 +20,12 @@ def like_reinforce() -> Finding:
     )
 
 
-@claim("At equal reward it leaves fewer different right answers.", baseline="Dr. GRPO, at 0.95 success", refuted=True)
+@claim(
+    "At equal reward it leaves fewer different right answers.",
+    kind="part",
+    baseline="Dr. GRPO, at 0.95 success",
+    refuted=True,
+)
 def collapses() -> Finding:
     ours = collapse(raft(group=64, keep=64, threshold=1.0))
     base = collapse(dr_grpo(group=64, length=1))

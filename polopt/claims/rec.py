@@ -11,7 +11,9 @@ from polopt.methods.rec import rec
 from polopt.objectives import Clip, SequenceSum
 
 
-@claim("The one-sided clip with the ratio as weight has PPO's gradient.", baseline="the two-sided clip")
+@claim(
+    "The one-sided clip with the ratio as weight has PPO's gradient.", kind="identity", baseline="the two-sided clip"
+)
 def like_ppo() -> Finding:
     tree, policy = lengths()
     old = TabularPolicy(tree, spread=0.3, seed=2)
@@ -31,6 +33,7 @@ def like_ppo() -> Finding:
 
 @claim(
     "On answers of any origin it is a step on the pairwise consistency of R - tau log(policy / start).",
+    kind="theory",
     baseline="REINFORCE without the group's mean",
 )
 def consistency() -> Finding:
@@ -70,6 +73,7 @@ def stale_value(algorithm: Algorithm, prompts: int = 40) -> float:
 
 @claim(
     "On batches used 50 times the clip is what matters, the importance weight is not.",
+    kind="headline",
     baseline="no clip, with and without the weight",
     cost="slow",
 )

@@ -60,6 +60,7 @@ class Critics:
 
 @claim(
     "What the second policy makes of it teaches a critic where the mistake is; a right verdict does not.",
+    kind="headline",
     baseline="stage 1, the verdict alone",
 )
 def localises() -> Finding:
@@ -74,6 +75,7 @@ def localises() -> Finding:
 
 @claim(
     "A critic that can give the answer away learns to, and not where the mistake is, unless that is hidden.",
+    kind="limit",
     baseline="the same, with answers masked",
 )
 def leaks() -> Finding:
@@ -88,6 +90,7 @@ def leaks() -> Finding:
 
 @claim(
     "Random numbers that a group shares take most of the second policy's noise out of the comparison.",
+    kind="part",
     baseline="fresh numbers for each critique",
 )
 def shares_numbers() -> Finding:

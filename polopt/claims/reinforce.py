@@ -7,7 +7,11 @@ from polopt.methods.reinforce import reinforce
 from polopt.objectives import SequenceMean
 
 
-@claim("The expected gradient is the exact one, whatever the lengths.", baseline="mean over each row's tokens")
+@claim(
+    "The expected gradient is the exact one, whatever the lengths.",
+    kind="identity",
+    baseline="mean over each row's tokens",
+)
 def unbiased() -> Finding:
     tree, policy = lengths()
     ours = expectation(reinforce(), tree, policy)

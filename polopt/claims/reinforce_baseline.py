@@ -9,6 +9,7 @@ from polopt.methods.reinforce import reinforce
 
 @claim(
     "No constant baseline moves the expected gradient; the optimal one has the least variance.",
+    kind="theory",
     baseline="no baseline",
 )
 def optimal_constant() -> Finding:

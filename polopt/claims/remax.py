@@ -8,7 +8,7 @@ from polopt.methods.reinforce import reinforce
 from polopt.methods.remax import remax
 
 
-@claim("Unbiased, with less variance than without a baseline.", baseline="REINFORCE")
+@claim("Unbiased, with less variance than without a baseline.", kind="headline", baseline="REINFORCE")
 def less_variance() -> Finding:
     tree = TokenTree.full(3, 3, lambda prompt, answer: 1 + 0.2 * sum(answer) + 0.3 * prompt, stop=2, prompts=2)
     policy = TabularPolicy(tree, spread=0.7, seed=1)
@@ -21,7 +21,7 @@ def less_variance() -> Finding:
     )
 
 
-@claim("Never more variance, with rewards 0 and 1 either.", baseline="REINFORCE", refuted=True)
+@claim("Never more variance, with rewards 0 and 1 either.", kind="limit", baseline="REINFORCE", refuted=True)
 def right_or_wrong() -> Finding:
     tree = TokenTree.bandit([1.0, 0.0, 0.0])
     ratio = {}

@@ -14,7 +14,9 @@ from polopt.methods.remix import CentredClip, remix
 from polopt.objectives import Clip, Surrogate
 
 
-@claim("Before its first update no replayed decision is clipped, of any age.", baseline="a clip around 1")
+@claim(
+    "Before its first update no replayed decision is clipped, of any age.", kind="identity", baseline="a clip around 1"
+)
 def unclipped() -> Finding:
     tree, policy = digits()
     algorithm = remix(group=16, kl=0, restart=None)
@@ -36,7 +38,11 @@ def unclipped() -> Finding:
     )
 
 
-@claim("The constraint's weight on the reference falls from 1 to 0.5, batch by batch.", baseline="always 1")
+@claim(
+    "The constraint's weight on the reference falls from 1 to 0.5, batch by batch.",
+    kind="identity",
+    baseline="always 1",
+)
 def convex() -> Finding:
     algorithm = remix(kl=1.0, restart=None)
     of = lambda i: attrgetter(f"objective.regularise.{i}.coefficient")(algorithm)  # noqa: E731
@@ -51,7 +57,9 @@ def convex() -> Finding:
     )
 
 
-@claim("Fewer samples to a success rate of 0.9.", baseline="GRPO on policy, with one pass and with two")
+@claim(
+    "Fewer samples to a success rate of 0.9.", kind="headline", baseline="GRPO on policy, with one pass and with two"
+)
 def samples() -> Finding:
     ours = samples_to(lambda: remix(kl=0, restart=None), 0.9, epochs=2)
     once, twice = (samples_to(lambda: grpo(group=8, kl=0), 0.9, epochs=epochs) for epochs in (1, 2))
@@ -64,7 +72,7 @@ def samples() -> Finding:
     )
 
 
-@claim("Born again, it ends higher.", baseline="the same without restart", cost="slow")
+@claim("Born again, it ends higher.", kind="part", baseline="the same without restart", cost="slow")
 def restart_ends_higher() -> Finding:
     def final(algorithm: Algorithm, seed: int) -> float:
         tree, policy = contexts(4)

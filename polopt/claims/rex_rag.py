@@ -13,6 +13,7 @@ from polopt.methods.rex_rag import MixtureRatio, rex_rag
 
 @claim(
     "Weighed by the mixture of whole rows a pooled batch says what the policy is worth.",
+    kind="identity",
     baseline="the policy's ratio alone; the product of the tokens' mixtures",
 )
 def balanced() -> Finding:
@@ -44,7 +45,7 @@ def success(algorithm: Algorithm, seed: int, most: int, goal: float = 2.0) -> tu
     return spent, values[0]
 
 
-@claim("Second tries lead out of a dead end, for the same number of rollouts.", baseline="GRPO")
+@claim("Second tries lead out of a dead end, for the same number of rollouts.", kind="headline", baseline="GRPO")
 def way_out() -> Finding:
     build = lambda correct: rex_rag(texts=["1"], correct=correct, kl=0)  # noqa: E731
     ours = [success(build("token"), seed, 10_000, goal=0.8) for seed in range(2)]

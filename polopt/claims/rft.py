@@ -6,7 +6,7 @@ from polopt.methods.rft import rft
 from polopt.sampling import TopK
 
 
-@claim("What it fits is more diverse than all right answers with their repeats.", baseline="no Distinct")
+@claim("What it fits is more diverse than all right answers with their repeats.", kind="part", baseline="no Distinct")
 def diversity() -> Finding:
     distinct = right_entropy(rft())
     repeats = right_entropy(rft().but(**{"sampling.select": [TopK(count=100, threshold=1.0)]}))

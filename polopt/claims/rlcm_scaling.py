@@ -14,6 +14,7 @@ from polopt.metrics import fit_sigmoid
 
 @claim(
     "From 8 runs the curve's ceiling and middle come out, and from the first 6 what the last 2 will reach.",
+    kind="part",
     baseline="a straight line through the logarithm of compute",
 )
 def curve() -> Finding:
@@ -51,6 +52,7 @@ def curve() -> Finding:
 
 @claim(
     "With reasoning, some number of labels teaches by reward what four times as many do not teach by imitation.",
+    kind="headline",
     baseline="the likelihood of the labels alone, 4 N of them, with a weight decay chosen on a fifth of them",
     cost="slow",
 )

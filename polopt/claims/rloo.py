@@ -6,7 +6,11 @@ from polopt.method import Finding, claim
 from polopt.methods.rloo import rloo
 
 
-@claim("Unbiased at any group size.", baseline="the mean of all, the row included, which shrinks by 1 - 1/G")
+@claim(
+    "Unbiased at any group size.",
+    kind="headline",
+    baseline="the mean of all, the row included, which shrinks by 1 - 1/G",
+)
 def unbiased() -> Finding:
     tree = TokenTree.bandit([0.0, 0.2, 0.4, 0.5, 0.9, 1.0])
     policy = TabularPolicy(tree, spread=1.0, seed=3)

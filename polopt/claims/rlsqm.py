@@ -21,6 +21,7 @@ def course(metrics: tuple[str, ...] = METRICS, model: bool = False) -> dict[str,
 
 @claim(
     "Paid for all metrics, tests assert something of the function and have no smell.",
+    kind="headline",
     baseline="a policy that writes anything",
 )
 def quality() -> Finding:
@@ -36,6 +37,7 @@ def quality() -> Finding:
 
 @claim(
     "A small reward model, fitted to the first 20 batches, does as well as what it was fitted to.",
+    kind="part",
     baseline="the metrics themselves",
 )
 def modelled() -> Finding:
@@ -49,6 +51,7 @@ def modelled() -> Finding:
 
 @claim(
     "Paid for having no smells alone, tests are empty: the metrics are gamed.",
+    kind="part",
     baseline="paid for all metrics",
     cost="slow",
     refuted=True,

@@ -42,6 +42,7 @@ def studied(seed: int = 0) -> tuple[Audience, TextScorer, dict[str, float]]:
 
 @claim(
     "A model of logged reactions ranks later answers, and candidates as their users would.",
+    kind="part",
     baseline="chance: 0.5 and 0",
 )
 def predicts_users() -> Finding:
@@ -75,6 +76,7 @@ def released(weight: float) -> dict[str, float]:
 
 @claim(
     "More weight on love earns more of it, and beyond a point a closing phrase; the gate sees that, a mix avoids it.",
+    kind="headline",
     baseline="weight 0",
     cost="slow",
 )

@@ -8,6 +8,7 @@ from polopt.methods.rorecomp import rorecomp
 
 @claim(
     "Once answers are mostly right, a step makes them shorter, though longer ones are surer.",
+    kind="part",
     baseline="GRPO on all rows, the same rollouts",
 )
 def one_step() -> Finding:
@@ -34,6 +35,7 @@ def ends(steps: int, seeds: int) -> dict[str, Lengths]:
 
 @claim(
     "Answers are a fifth shorter at 2.5 points of accuracy; with compensation after every batch, accuracy comes back.",
+    kind="headline",
     baseline="GRPO on all rows, equal rollouts",
     cost="slow",
     refuted=True,

@@ -32,6 +32,7 @@ def _follows(tree: TokenTree, temperature: float) -> TabularPolicy:
 
 @claim(
     "In trees with rewards 0 and 1, the greedy choice by the uniform policy's values is right.",
+    kind="theory",
     baseline="the uniform policy itself, right in 6 of 4096",
 )
 def greedy_is_right() -> Finding:
@@ -45,6 +46,7 @@ def greedy_is_right() -> Finding:
 
 @claim(
     "Beyond its theorem, with negative rewards or where chance decides, the greedy choice can be wrong.",
+    kind="limit",
     baseline="the best policy, worth 1",
 )
 def beyond_the_theorem() -> Finding:
@@ -66,7 +68,11 @@ def beyond_the_theorem() -> Finding:
     )
 
 
-@claim("On a batch's first step, the gradient is Dr. GRPO's times 2 rho.", baseline="Dr. GRPO, a mean over tokens")
+@claim(
+    "On a batch's first step, the gradient is Dr. GRPO's times 2 rho.",
+    kind="identity",
+    baseline="Dr. GRPO, a mean over tokens",
+)
 def first_step() -> Finding:
     tree, policy = digits()
     plain = dr_grpo().but(**{"objective.aggregate": TokenMean()})
@@ -103,6 +109,7 @@ def _found(tree: TokenTree, policy: TabularPolicy, seed: int) -> tuple[float, in
 
 @claim(
     "Sampling by the uniform policy's values succeeds and finds most right answers.",
+    kind="headline",
     baseline="GRPO from a policy that is right in a tenth, 300 steps",
     cost="slow",
 )
@@ -125,6 +132,7 @@ def finds_most() -> Finding:
 
 @claim(
     "With 32 steps on each batch the regression keeps more right answers alive than GRPO does.",
+    kind="ours",
     baseline="GRPO, the same steps, to the same success of 0.95",
     cost="slow",
 )

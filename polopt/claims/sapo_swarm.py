@@ -17,6 +17,7 @@ def swarm(external: float, idle: int = 0) -> float:
 
 @claim(
     "Nodes that know one task each gather 1.3 times the reward when half of each batch is others'.",
+    kind="headline",
     baseline="as many groups and steps, all of them their own",
     cost="slow",
 )
@@ -32,6 +33,7 @@ def sharing() -> Finding:
 
 @claim(
     "With three idle nodes among them, 6 of 8 groups from others gather no more than 4 of 8.",
+    kind="part",
     baseline="4 own, 4 shared",
     cost="slow",
     refuted=True,
@@ -48,7 +50,9 @@ def too_much() -> Finding:
 
 
 @claim(
-    "The gradient of shared answers is biased; with the writer's log-probabilities it is not.", baseline="as one's own"
+    "The gradient of shared answers is biased; with the writer's log-probabilities it is not.",
+    kind="identity",
+    baseline="as one's own",
 )
 def correction() -> Finding:
     exact, corrected, own = pull_of_shared()

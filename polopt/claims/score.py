@@ -13,7 +13,7 @@ from polopt.method import Finding, claim
 from polopt.methods.score import TurnRewards, score
 
 
-@claim("With alpha 10 a corrected answer is worth 11, a spoilt one -10.", baseline="alpha 0")
+@claim("With alpha 10 a corrected answer is worth 11, a spoilt one -10.", kind="identity", baseline="alpha 0")
 def table() -> Finding:
     rewards = torch.tensor([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]], dtype=torch.double)
     batch = Experience(
@@ -45,7 +45,7 @@ def first_stage(seed: int, first_kl: float = FIRST_KL) -> tuple[TwoTurns, Tabula
     return tree, policy, reference
 
 
-@claim("Stage 1 improves the second attempt and leaves the first where it was.", baseline="first_kl 0")
+@claim("Stage 1 improves the second attempt and leaves the first where it was.", kind="part", baseline="first_kl 0")
 def one_at_a_time() -> Finding:
     tree, policy, before = first_stage(0)
     free = first_stage(0, first_kl=0.0)[1]
@@ -69,6 +69,7 @@ def slope_of_delta(algorithm: Algorithm, tree: TwoTurns, policy: TabularPolicy, 
 @claim(
     "From where stage 1 ends the next step widens the second attempt's lead; where it begins as a copy, plain RL "
     "narrows it.",
+    kind="headline",
     baseline="plain two-turn RL",
     refuted=True,
 )
@@ -91,7 +92,7 @@ def widens() -> Finding:
     )
 
 
-@claim("In as many steps alpha 10 ends with a larger lead of the second attempt.", baseline="alpha 0")
+@claim("In as many steps alpha 10 ends with a larger lead of the second attempt.", kind="headline", baseline="alpha 0")
 def larger_lead() -> Finding:
     found: dict[str, list[float]] = {}
     for seed in range(2):
@@ -119,6 +120,7 @@ def larger_lead() -> Finding:
 
 @claim(
     "In expectation the bonus is a larger weight of the second attempt's reward; what it adds is a baseline.",
+    kind="limit",
     baseline="the second attempt's reward 1 + alpha times",
 )
 def a_weight() -> Finding:

@@ -11,7 +11,7 @@ from polopt.objectives import PolicyGradient, SampledDistillation, Surrogate
 from polopt.teachers import TEACHER_FIELDS, SelfTeacher
 
 
-@claim("Credit lands on the decision that decides.", baseline="GRPO: the same advantage on every decision")
+@claim("Credit lands on the decision that decides.", kind="part", baseline="GRPO: the same advantage on every decision")
 def localised() -> Finding:
     tree, policy = one_decisive(success=0.3)
     found = {}
@@ -37,6 +37,7 @@ def localised() -> Finding:
 
 @claim(
     "Sampled, at alpha 1, it is REINFORCE with the advantage log q - log p on each decision.",
+    kind="identity",
     baseline="REINFORCE's loss",
 )
 def sampled() -> Finding:

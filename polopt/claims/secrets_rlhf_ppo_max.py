@@ -32,6 +32,7 @@ def kept(algorithm: Algorithm, seeds: int = 5) -> float:
 
 @claim(
     "With scaling, clipping and KL the truth stays near its peak while a proxy is optimised.",
+    kind="headline",
     baseline="PPO without any of it, nor whitening",
     cost="slow",
     refuted=True,
@@ -52,7 +53,7 @@ def no_collapse() -> Finding:
     )
 
 
-@claim("The KL to the start shows the collapse before the truth falls.", baseline="the truth itself")
+@claim("The KL to the start shows the collapse before the truth falls.", kind="part", baseline="the truth itself")
 def monitored() -> Finding:
     lead_times = []
     for seed in range(3):

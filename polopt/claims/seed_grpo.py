@@ -21,7 +21,7 @@ def entropy(answers: list[str], logp: float = -1.0) -> float:
     return SemanticEntropy()(rows)[0].item()
 
 
-@claim("From 0, where all answers agree, to 1, where no two do.", baseline="Shannon's entropy")
+@claim("From 0, where all answers agree, to 1, where no two do.", kind="identity", baseline="Shannon's entropy")
 def ends() -> Finding:
     one, all_, uneven = entropy(["4", "4.0", " 4.", "+4"]), entropy(["1", "2", "3", "4"]), entropy(["1", "1", "1", "2"])
     shares = torch.tensor([0.75, 0.25], dtype=torch.double)
@@ -35,7 +35,7 @@ def ends() -> Finding:
     )
 
 
-@claim("With clean rewards it costs little.", baseline="Dr. GRPO, rate 16, 60 batches", cost="slow")
+@claim("With clean rewards it costs little.", kind="part", baseline="Dr. GRPO, rate 16, 60 batches", cost="slow")
 def clean() -> Finding:
     ours, base = (accuracy(s, rate=16.0, flip=0.0) for s in (seed_grpo(length=1), dr_grpo(length=1)))
     return Finding(
@@ -47,6 +47,7 @@ def clean() -> Finding:
 
 @claim(
     "Where answers are dispersed and rewards noisy, it ends at least a point higher.",
+    kind="headline",
     baseline="Dr. GRPO at equal batches, and at half its rate",
     cost="slow",
     refuted=True,

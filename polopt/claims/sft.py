@@ -5,7 +5,9 @@ from polopt.method import Finding, claim
 from polopt.methods.sft import sft
 
 
-@claim("Its minimiser plays each answer as often as it was demonstrated.", baseline="the policy before")
+@claim(
+    "Its minimiser plays each answer as often as it was demonstrated.", kind="identity", baseline="the policy before"
+)
 def frequencies() -> Finding:
     before, after = fitted(sft(), counts=[9, 4, 2, 1, 0, 3, 1])
     return Finding(

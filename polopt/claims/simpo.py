@@ -7,6 +7,7 @@ from polopt.methods.simpo import simpo
 
 @claim(
     "Its reward does not depend on how long an answer is.",
+    kind="part",
     baseline="the sum of log-probabilities in place of the mean",
 )
 def length() -> Finding:

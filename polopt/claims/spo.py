@@ -24,6 +24,7 @@ def _exact(batch: Experience, tree: TokenTree, policy: TabularPolicy) -> torch.T
 
 @claim(
     "Advantages from 9 rollouts a cut are nearer to the exact ones of their segments.",
+    kind="headline",
     baseline="the trajectory's advantage, in its group of 8, on every token",
 )
 def nearer() -> Finding:
@@ -47,7 +48,11 @@ def nearer() -> Finding:
     )
 
 
-@claim("A row's segments add up to its reward minus the value at its first cut.", baseline="none: an identity")
+@claim(
+    "A row's segments add up to its reward minus the value at its first cut.",
+    kind="identity",
+    baseline="none: an identity",
+)
 def telescopes() -> Finding:
     tree, policy = _problem(spread=1.5)
     batch = spo(group=64, interval=3).sampling(TreeSource(tree, policy, rows=64))
@@ -65,6 +70,7 @@ def telescopes() -> Finding:
 
 @claim(
     "Half the updates to learn the task, at no more than 1.2x the sampled tokens.",
+    kind="headline",
     baseline="GRPO, with and without its standard deviation: the better one",
     cost="slow",
     refuted=True,

@@ -33,6 +33,7 @@ def _found(credit: RelativeAdvantage, batch: Experience, tree: TokenTree, level:
 @claim(
     "A parent's value that includes the child shrinks the edge's advantage by 1 - 1/n; the other children's mean "
     "does not.",
+    kind="identity",
     baseline="the mean of the other children",
 )
 def shrinks() -> Finding:
@@ -54,6 +55,7 @@ def shrinks() -> Finding:
 
 @claim(
     "For as many sampled tokens its advantages are nearer to the exact ones of their segments.",
+    kind="headline",
     baseline="independent rollouts, each with its own advantage in its group on every token",
 )
 def nearer() -> Finding:

@@ -20,6 +20,7 @@ from polopt.teachers import TEACHER_FIELDS, SelfTeacher
 
 @claim(
     "Weights are 1 on average; only what is wrong and can be taught is distilled; where nothing is, it is GRPO.",
+    kind="identity",
     baseline="GRPO with a mean over tokens and the same clip",
 )
 def identities() -> Finding:
@@ -92,7 +93,12 @@ def _course(name: str) -> tuple[float, float, float]:
     return steps, success, kept
 
 
-@claim("A long run keeps the right answers that self-distillation alone loses.", baseline="SDPO, and GRPO", cost="slow")
+@claim(
+    "A long run keeps the right answers that self-distillation alone loses.",
+    kind="part",
+    baseline="SDPO, and GRPO",
+    cost="slow",
+)
 def keeps_answers() -> Finding:
     kept = {name: _course(name)[2] for name in ("SRPO", "GRPO", "SDPO")}
     return Finding(
@@ -103,7 +109,13 @@ def keeps_answers() -> Finding:
     )
 
 
-@claim("Sooner than GRPO: 90 % right in at most 0.7 of its batches.", baseline="GRPO", cost="slow", refuted=True)
+@claim(
+    "Sooner than GRPO: 90 % right in at most 0.7 of its batches.",
+    kind="headline",
+    baseline="GRPO",
+    cost="slow",
+    refuted=True,
+)
 def sooner() -> Finding:
     steps = {name: _course(name)[0] for name in SENTENCES}
     return Finding(
@@ -117,7 +129,13 @@ def sooner() -> Finding:
     )
 
 
-@claim("Ends within half a point of GRPO.", baseline="GRPO after as many batches", cost="slow", refuted=True)
+@claim(
+    "Ends within half a point of GRPO.",
+    kind="headline",
+    baseline="GRPO after as many batches",
+    cost="slow",
+    refuted=True,
+)
 def lasts() -> Finding:
     success = {name: _course(name)[1] for name in SENTENCES}
     return Finding(

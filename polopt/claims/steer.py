@@ -11,6 +11,7 @@ from polopt.policies.vocabulary import entropy_slope
 
 @claim(
     "Over 4,000 random distributions of 50 choices the exact score is the change of entropy; the paper's is related.",
+    kind="theory",
     baseline="the paper's score",
 )
 def first_order() -> Finding:
@@ -33,6 +34,7 @@ def first_order() -> Finding:
 
 @claim(
     "With weights down to 0.2 a bandit learnt to 0.98 success keeps more entropy, most with the exact score.",
+    kind="headline",
     baseline="weights of 1 (GRPO)",
     cost="slow",
 )

@@ -15,6 +15,7 @@ from polopt.methods.stratified_grpo import stratified_grpo
 
 @claim(
     "Comparing within strata takes exactly the variance between strata out of the advantage.",
+    kind="identity",
     baseline="the group's mean",
 )
 def variance() -> Finding:
@@ -38,6 +39,7 @@ def variance() -> Finding:
 
 @claim(
     "Finds the better of two routes that must be learned before it pays; pure strata never choose a route.",
+    kind="headline",
     baseline="GRPO (alpha 0)",
     cost="slow",
 )

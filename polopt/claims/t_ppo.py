@@ -27,7 +27,11 @@ def _unfinished() -> tuple[Experience, torch.Tensor]:
     return batch, ~batch.terminated
 
 
-@claim("The last decision of an unfinished answer has advantage 0.", baseline="GAE told to end with that value")
+@claim(
+    "The last decision of an unfinished answer has advantage 0.",
+    kind="identity",
+    baseline="GAE told to end with that value",
+)
 def last_is_zero() -> Finding:
     batch, going = _unfinished()
     found, last = t_ppo().credit(batch), ops.last_decision(batch.mask)
@@ -42,7 +46,11 @@ def last_is_zero() -> Finding:
     )
 
 
-@claim("Ending answers with the window instead blames their last decisions.", baseline="the same with cut zero")
+@claim(
+    "Ending answers with the window instead blames their last decisions.",
+    kind="identity",
+    baseline="the same with cut zero",
+)
 def biased_at_the_cut() -> Finding:
     batch, going = _unfinished()
     last = ops.last_decision(batch.mask) & going[:, None]
@@ -82,6 +90,7 @@ def _efforts(build: Callable[[], Algorithm], seeds: int = 2) -> tuple[float, flo
 
 @claim(
     "A corridor of 60 steps in windows of 15: no more tokens than PPO, and half the time.",
+    kind="headline",
     baseline="a window of 60; windows that end the answer",
 )
 def corridor_in_windows() -> Finding:

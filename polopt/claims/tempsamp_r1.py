@@ -26,7 +26,9 @@ def advantages(way: Way, rewards: list[float]) -> list[float]:
     return tempsamp_r1(way=way, kl=0).with_advantages(batch).advantage[:, 0].tolist()
 
 
-@claim("Beside a perfect row the best rollout's advantage becomes positive.", baseline="rewards as paid")
+@claim(
+    "Beside a perfect row the best rollout's advantage becomes positive.", kind="identity", baseline="rewards as paid"
+)
 def not_pushed_down() -> Finding:
     rewards = [0.6, 0.7, 0.5, 1.0]
     raw, ours = advantages("raw", rewards), advantages("shaped", rewards)
@@ -54,7 +56,11 @@ def steps_to(algorithm: Algorithm, goal: float, seed: int, most: int = 1500) -> 
     return step
 
 
-@claim("It finds an interval among 64 x 64 in a third of the steps, at the same rate.", baseline="GRPO, groups of 4")
+@claim(
+    "It finds an interval among 64 x 64 in a third of the steps, at the same rate.",
+    kind="headline",
+    baseline="GRPO, groups of 4",
+)
 def sooner() -> Finding:
     ours = [steps_to(tempsamp_r1(kl=0), 0.8, seed) for seed in range(3)]
     base = [steps_to(grpo(group=4, kl=0), 0.8, seed, most=3 * max(ours) + 1) for seed in range(3)]
@@ -74,7 +80,11 @@ def entropy_drop(algorithm: Algorithm, seed: int, steps: int = 20) -> float:
     return (before - tree.entropy(policy).item()) / steps
 
 
-@claim("The solution without the bent reward takes more of the policy's entropy with each step.", baseline="raw")
+@claim(
+    "The solution without the bent reward takes more of the policy's entropy with each step.",
+    kind="part",
+    baseline="raw",
+)
 def calmer() -> Finding:
     ours, raw = ([entropy_drop(tempsamp_r1(kl=0, way=way), s) for s in range(5)] for way in ("shaped", "raw"))
     lower = sum(a < b for a, b in zip(ours, raw, strict=True))

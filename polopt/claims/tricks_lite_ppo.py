@@ -13,6 +13,7 @@ from polopt.objectives import TokenMean
 
 @claim(
     "One right answer among eight weighs less than under GRPO, and hard prompts pull no more than without a std.",
+    kind="part",
     baseline="GRPO with a token mean; Dr. GRPO",
 )
 def rare_answers() -> Finding:
@@ -39,6 +40,7 @@ def rare_answers() -> Finding:
 
 @claim(
     "Where every third near-unanimous group has one wrong label, more true reward after equal steps.",
+    kind="headline",
     baseline="GRPO with a token mean, equal rate",
     cost="slow",
     refuted=True,

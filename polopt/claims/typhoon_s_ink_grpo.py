@@ -19,7 +19,9 @@ def accuracy(algorithm: Algorithm, rate: float = 75.0) -> float:
     return 2 * tree.value(policy).item()  # the other half are texts
 
 
-@claim("Texts teach the facts, rewards how to answer.", baseline="GRPO alone, texts alone", cost="slow")
+@claim(
+    "Texts teach the facts, rewards how to answer.", kind="headline", baseline="GRPO alone, texts alone", cost="slow"
+)
 def both() -> Finding:
     ink = typhoon_s_ink_grpo()
     read = accuracy(sft().but(sampling=RawTexts()), rate=75.0 * 0.1 * 0.6)
@@ -33,7 +35,7 @@ def both() -> Finding:
     )
 
 
-@claim("On average the texts weigh probability * weight.", baseline="weight alone")
+@claim("On average the texts weigh probability * weight.", kind="identity", baseline="weight alone")
 def average() -> Finding:
     tree, _ = digits()
     policy = TabularPolicy(tree, spread=0.7, seed=1)

@@ -18,7 +18,11 @@ def slots(stable: Tensor, denominator: Tensor, advantage: Tensor, logp: Tensor) 
     return stable / denominator * advantage * logp.exp()
 
 
-@claim("SFT, REINFORCE, PPO, CISPO and shaped offline RL are one estimator.", baseline="each other's slots")
+@claim(
+    "SFT, REINFORCE, PPO, CISPO and shaped offline RL are one estimator.",
+    kind="identity",
+    baseline="each other's slots",
+)
 def four_slots() -> Finding:
     draw = torch.randn(3, 9, 9, dtype=torch.double, generator=torch.Generator().manual_seed(0))
     logp, old, A = -1 - draw[0].abs(), -1 - (draw[0] + 0.3 * draw[1]).abs(), draw[2]
@@ -59,6 +63,7 @@ def learned(algorithm: Algorithm, known: bool = True) -> tuple[float, float]:
 
 @claim(
     "It keeps what rollouts find better than the demonstration, and imitates where they find nothing.",
+    kind="headline",
     baseline="RL alone, SFT alone, half of each",
 )
 def best_of_both() -> Finding:

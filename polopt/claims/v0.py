@@ -31,6 +31,7 @@ def foreseen(shuffled: bool = False) -> Foreseen:
 
 @claim(
     "For policies that it has never seen it tells success from failure, by their context.",
+    kind="headline",
     baseline="each policy's mean in its context; each prompt's mean over the training policies; a shuffled context",
 )
 def generalises() -> Finding:
@@ -55,7 +56,11 @@ def generalises() -> Finding:
     )
 
 
-@claim("It routes prompts among unseen policies better than always asking the best.", baseline="the best policy")
+@claim(
+    "It routes prompts among unseen policies better than always asking the best.",
+    kind="part",
+    baseline="the best policy",
+)
 def routes() -> Finding:
     found = foreseen()
     regrets, alone = [], []
@@ -74,6 +79,7 @@ def routes() -> Finding:
 
 @claim(
     "A budget by predicted success is worth more than an even one, and nearly as much as one that knows the truth.",
+    kind="part",
     baseline="8 rollouts for every prompt; the same rule on true rates",
 )
 def budgets() -> Finding:
@@ -98,6 +104,7 @@ def budgets() -> Finding:
 
 @claim(
     "Of a run that it has never seen, it predicts what the next checkpoint will solve.",
+    kind="part",
     baseline="the checkpoint's mean score",
     cost="slow",
     refuted=True,

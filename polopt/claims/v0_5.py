@@ -30,6 +30,7 @@ def drawn(error: float, prompts: int = 20_000, k: int = 4) -> tuple[torch.Tensor
 
 @claim(
     "Fused, prior and mean are no worse than the mean by much, whatever the prior; far better where it is good.",
+    kind="part",
     baseline="the mean of 4 rollouts; the prior alone",
 )
 def fused_error() -> Finding:
@@ -59,7 +60,11 @@ def fused_error() -> Finding:
     )
 
 
-@claim("More rollouts are bought where the prediction is wrong, and few where it is right.", baseline="16 for all")
+@claim(
+    "More rollouts are bought where the prediction is wrong, and few where it is right.",
+    kind="part",
+    baseline="16 for all",
+)
 def spends() -> Finding:
     counts = {}
     for error in (0.0, 1.0):
@@ -104,6 +109,7 @@ def moments(algorithm: Algorithm, rate: torch.Tensor, k: int = 4) -> tuple[float
 
 @claim(
     "On groups of 4 a right prior takes variance from the gradient, and with the row left out adds no bias.",
+    kind="part",
     baseline="RLOO, which has no bias either; and the group's mean",
 )
 def gradient() -> Finding:

@@ -8,6 +8,7 @@ from polopt.methods.vade import vade
 
 @claim(
     "More groups hold right and wrong answers, and it finds them again when the policy has changed.",
+    kind="headline",
     baseline="tasks in random order; and counts that never fade",
 )
 def finds_the_undecided() -> Finding:

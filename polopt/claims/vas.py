@@ -8,7 +8,11 @@ from polopt.methods.grpo import grpo
 from polopt.methods.vas import vas
 
 
-@claim("A task's expected gradient is short where its reward varies little.", baseline="none: exact, 64 tasks")
+@claim(
+    "A task's expected gradient is short where its reward varies little.",
+    kind="theory",
+    baseline="none: exact, 64 tasks",
+)
 def bounded() -> Finding:
     tree, policy = solved_in_two(torch.linspace(-4, 4, 64, dtype=torch.double).sigmoid())
     p = (tree.log_probabilities(policy).exp() * tree.outcome).sum(1)
@@ -26,6 +30,7 @@ def bounded() -> Finding:
 
 @claim(
     "It needs 80 % of the batches, and no more rollouts with those that measure.",
+    kind="headline",
     baseline="GRPO, tasks in turn",
     refuted=True,
 )

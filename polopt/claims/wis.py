@@ -9,6 +9,7 @@ from polopt.method import Finding, claim
 @claim(
     "It is a little biased, and no constant in the returns makes it vary, so that its squared error is smaller than "
     "that of ordinary importance sampling where returns are far from 0.",
+    kind="headline",
     baseline="ordinary importance sampling, self_normalised=False",
 )
 def smaller_error() -> Finding:

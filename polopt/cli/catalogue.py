@@ -94,6 +94,7 @@ def show_methods(screen: Console, found: Sequence[Entry]) -> None:
     screen.print()
     for name, meaning in TIERS.items():
         screen.print(f"{name}: {meaning}", style="dim")
+    screen.print("headline: claims of the effect that the paper is published for; other: all others", style="dim")
     screen.print(f"{len(found)} of {len(catalogue.slugs())} methods; `polopt show METHOD` has the formula", style="dim")
 
 
@@ -104,9 +105,13 @@ def _methods_table(found: Sequence[Entry]) -> Table:
     table.add_column("paper", no_wrap=True)
     table.add_column("room", no_wrap=True)
     table.add_column("tier", no_wrap=True)
-    table.add_column("claims", justify="right")
+    table.add_column("headline", justify="right")
+    table.add_column("other", justify="right")
     for m in found:
-        table.add_row(m.slug, m.changes, _source(m), m.room, m.tier, str(len(m.claims)))
+        headline = sum(kind == "headline" for _, kind, _ in m.claims)
+        table.add_row(
+            m.slug, m.changes, _source(m), m.room, m.tier, str(headline or ""), str(len(m.claims) - headline or "")
+        )
     return table
 
 
@@ -118,7 +123,8 @@ def _row(m: Entry) -> dict[str, Any]:
         "changes": m.changes,
         "tier": m.tier,
         "paper": dataclasses.asdict(m.paper),
-        "claim": [statement for _, statement in m.claims],
+        "claim": [statement for _, _, statement in m.claims],
+        "headline": [statement for _, kind, statement in m.claims if kind == "headline"],
     }
 
 
@@ -151,8 +157,8 @@ def show(
     screen.print(Padding(Text(f"{m.paper.authors} ({m.paper.year}): {m.paper.title}. {where}"), (0, 0, 0, 2)))
     if m.claims:
         screen.print("\nClaims", style="bold")
-        for name, statement in m.claims:
-            screen.print(Padding(Text(f"{name}: {statement}"), (0, 0, 0, 2)))
+        for name, kind, statement in m.claims:
+            screen.print(Padding(Text.assemble(f"{name} ", (f"({kind})", "dim"), f": {statement}"), (0, 0, 0, 2)))
 
 
 def _settings(m: Entry) -> Table:
@@ -251,9 +257,21 @@ def claims(
         typer.echo(json.dumps([dataclasses.asdict(row) for row in rows], indent=1, ensure_ascii=False))
     failing = [f"{row.slug} {row.name}" for row in rows if not row.holds]
     seconds = format.duration(sum(row.seconds for row in rows))
-    verdict = f"{len(rows) - len(failing)} of {len(rows)} claims hold, {seconds}."
-    screen.print(verdict + (f" Failing: {', '.join(failing)}." if failing else ""))
+    screen.print(f"{verdict_of(rows)}, {seconds}." + (f" Failing: {', '.join(failing)}." if failing else ""))
     raise typer.Exit(1 if failing else 0)
+
+
+def verdict_of(rows: Sequence[catalogue.ClaimResult]) -> str:
+    """Counts the claims that hold, headline effects apart from the others."""
+    found = [
+        f"{sum(row.holds for row in some)} of {len(some)} {name}"
+        for name, some in (
+            ("headline effects", [row for row in rows if row.kind == "headline"]),
+            ("other claims", [row for row in rows if row.kind != "headline"]),
+        )
+        if some
+    ]
+    return " and ".join(found or ["0 of 0 claims"]) + " hold"
 
 
 def _claims_page(rows: list[catalogue.ClaimResult], planned: list[tuple[str, str]]) -> Text:
@@ -269,7 +287,7 @@ def _claim_line(row: catalogue.ClaimResult) -> Padding:
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim")
     table.add_column()
-    head = Text.assemble((f"{row.slug} ", "bold"), f"{row.name}  ", mark, (f"  {row.seconds:.1f} s", "dim"))
+    head = Text.assemble((f"{row.slug} ", "bold"), f"{row.name}  ", mark, (f"  {row.kind}, {row.seconds:.1f} s", "dim"))
     measured = ", ".join(f"{name} {value:.4g}" for name, value in row.measured.items())
     for name, value in (
         ("claim", row.statement),

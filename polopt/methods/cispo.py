@@ -17,7 +17,7 @@ from polopt.sampling import Rollouts
     changes="REINFORCE on GRPO's advantage, with a capped, detached importance weight and a token mean: every token "
     "keeps its gradient.",
     room="objectives",
-    tier="proven",
+    tier="faithful",
 )
 def cispo(*, group: int = 16, low: float | None = None, high: float = 4.0) -> Algorithm:
     """A_i as in GRPO and L = (1 / sum_i |y_i|) sum_it -sg(clip(r_it, 1 - low, 1 + high)) A_i logp_it.

@@ -16,7 +16,7 @@ from polopt.sampling import Rollouts
     ),
     changes="PPO without a critic: the advantage is the outcome's z-score within the group of one prompt.",
     room="credit",
-    tier="proven",
+    tier="faithful",
 )
 def grpo(*, group: int = 64, clip: float = 0.2, kl: float = 0.04) -> Algorithm:
     """A_i = (R_i - mean_g R) / (std_g R + eps), on every token of answer i, and

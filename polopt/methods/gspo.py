@@ -16,7 +16,7 @@ from polopt.sampling import Rollouts
     ),
     changes="GRPO with ratio and clip on the whole answer: the geometric mean of its token ratios.",
     room="objectives",
-    tier="proven",
+    tier="faithful",
 )
 def gspo(*, group: int = 8, low: float = 3e-4, high: float = 4e-4) -> Algorithm:
     """s_i = exp( (1/|y_i|) sum_t log r_it ), A_i as in GRPO, and

@@ -16,7 +16,7 @@ from polopt.sampling import PreferencePairs
     ),
     changes="DPO with the mean log-probability of an answer as its reward, no reference, and a target margin.",
     room="objectives",
-    tier="proven",
+    tier="faithful",
 )
 def simpo(*, beta: float = 2.0, gamma: float = 1.0) -> Algorithm:
     """L = -E log sigmoid(beta / |y_w| log pi(y_w) - beta / |y_l| log pi(y_l) - gamma) over pairs of a preferred answer

@@ -148,8 +148,8 @@ def test_cite_gives_every_paper_once_asked() -> None:
 def with_claims(monkeypatch: pytest.MonkeyPatch, *holds: bool) -> None:
     """Give rloo claims that hold or fail as told; every other one is slow."""
     claims = [
-        Claim(f"c{i}", f"Statement {i}.", "the mean", lambda h=h: Finding({"bias": 0.125}, "bias < 1", h), cost)
-        for i, (h, cost) in enumerate(zip(holds, ("fast", "slow"), strict=False))
+        Claim(f"c{i}", f"Statement {i}.", kind, "the mean", lambda h=h: Finding({"bias": 0.125}, "bias < 1", h), cost)
+        for i, (h, cost, kind) in enumerate(zip(holds, ("fast", "slow"), ("headline", "identity"), strict=False))
     ]
     monkeypatch.setattr(catalogue, "claims_of", {"rloo": claims}.__getitem__)
 
@@ -158,15 +158,16 @@ def test_claims_that_hold_end_with_0(monkeypatch: pytest.MonkeyPatch) -> None:
     with_claims(monkeypatch, True, True)
     result = polopt("claims", "rloo")
     assert result.exit_code == 0
-    for shown in ("Statement 0.", "bias 0.125", "bias < 1", "the mean", "holds", "2 of 2 claims hold"):
+    for shown in ("Statement 0.", "bias 0.125", "bias < 1", "the mean", "holds", "headline"):
         assert shown in result.output
+    assert "1 of 1 headline effects and 1 of 1 other claims hold" in flat(result.output)
 
 
 def test_a_failing_claim_ends_with_1(monkeypatch: pytest.MonkeyPatch) -> None:
     with_claims(monkeypatch, True, False)
     result = polopt("claims", "rloo")
     assert result.exit_code == 1
-    assert "1 of 2 claims hold" in result.output
+    assert "1 of 1 headline effects and 0 of 1 other claims hold" in flat(result.output)
     assert "Failing: rloo c1" in flat(result.output)
     assert polopt("claims", "rloo", "--fast").exit_code == 0  # the failing one is slow
 
@@ -178,6 +179,7 @@ def test_claims_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
         ("c0", True, {"bias": 0.125}),
         ("c1", False, {"bias": 0.125}),
     ]
+    assert [row["kind"] for row in rows] == ["headline", "identity"]
     assert {"slug", "statement", "criterion", "baseline", "seconds", "note"} <= rows[0].keys()
 
 

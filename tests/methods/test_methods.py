@@ -40,6 +40,13 @@ def test_round_trip_print_and_change(slug: str) -> None:
     assert published.paper.bibtex(slug).count("{") == published.paper.bibtex(slug).count("}")
 
 
+def test_a_proven_method_has_a_headline_effect_that_holds() -> None:
+    proven = [slug for slug in po.slugs() if find(slug).tier == "proven"]
+    assert proven
+    for slug in proven:
+        assert any(claim.kind == "headline" and not claim.refuted for claim in claims_of(slug)), slug
+
+
 # What is said on a tree, where texts are numbers.
 ON_A_TREE: dict[str, dict[str, Any]] = {"gtalign": {"blocks": False}, "rex-rag": {"texts": ["1"]}}
 
