@@ -82,12 +82,21 @@ def result_table(comparison: Comparison) -> Table:
     table.add_column(comparison.score, justify="right")
     table.add_column(f"against {first}{', points' if share else ''}", justify="right")
     table.add_column("better on a new seed", justify="right")
+    show = (lambda x: _share(x, "+", "")) if share else (lambda x: _plain(x, "+"))
+    others = len(comparison.methods) - 1
+    if others > 1:
+        chance = others * (1 - comparison.level)
+        table.caption = (
+            f"* differs from {first} after Holm's correction for {others} methods; without it {chance:.2g} of "
+            "them would differ by chance"
+        )
+        table.caption_justify = "left"
     for row in comparison.table():
         table.add_row(
             row.name,
             str(row.final.n),
             _share(row.final) if share else _plain(row.final),
-            "" if not row.difference else _share(row.difference, "+", "") if share else _plain(row.difference, "+"),
+            "" if not row.difference else show(row.difference) + (" *" if row.significant else ""),
             _share(row.improvement) if row.improvement else "",
         )
     return table

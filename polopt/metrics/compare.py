@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from polopt.metrics.intervals import Interval, bootstrap, t_interval
+from polopt.metrics.intervals import Interval, t_interval
 
 
 def paired_difference(x: ArrayLike, y: ArrayLike, level: float = 0.95) -> Interval:
@@ -53,21 +53,148 @@ def welch_difference(x: ArrayLike, y: ArrayLike, level: float = 0.95) -> Interva
     return Interval(difference, difference - half, difference + half, level, n)
 
 
+def mean_difference_p(x: ArrayLike, y: ArrayLike, *, paired: bool) -> float:
+    """Returns the two-sided p value of equal means by the t test whose interval is `paired_difference`, or
+    `welch_difference`; 1 with one value on a side. Without any spread it is 1 for equal means, and 0 for others."""
+    from scipy.special import stdtr
+
+    a, b = np.asarray(x, float), np.asarray(y, float)
+    interval = paired_difference(a, b) if paired else welch_difference(a, b)
+    if not math.isfinite(interval.low):
+        return 1.0
+    if paired:
+        variance, freedom = (a - b).var(ddof=1) / a.size, a.size - 1
+    else:
+        u, v = a.var(ddof=1) / a.size, b.var(ddof=1) / b.size
+        variance = u + v
+        freedom = variance**2 / (u**2 / (a.size - 1) + v**2 / (b.size - 1)) if variance else 1
+    if variance == 0:
+        return float(interval.estimate == 0)
+    return float(2 * stdtr(freedom, -abs(interval.estimate) / math.sqrt(variance)))
+
+
+def holm(p: Sequence[float], level: float = 0.05) -> list[bool]:
+    """Tests several hypotheses so that any true one is rejected with probability at most `level`.
+
+    The k-th smallest of n p values is rejected if it and all smaller ones are at most level / (n - k + 1).
+
+    Source: Holm 1979, "A Simple Sequentially Rejective Multiple Test Procedure".
+    """
+    rejected, n = [False] * len(p), len(p)
+    for k, place in enumerate(sorted(range(n), key=lambda i: p[i])):
+        if p[place] > level / (n - k):
+            break
+        rejected[place] = True
+    return rejected
+
+
+def power(difference: float, deviation: float, seeds: int, level: float = 0.95) -> float:
+    """Returns the probability that `paired_difference` over so many seeds leaves out 0, if the true mean difference is
+    `difference` and the differences of the seeds are normal with this standard deviation: two tails of the noncentral
+    t.
+
+    Raises:
+        ValueError: a deviation that is not > 0.
+    """
+    if not deviation > 0:
+        raise ValueError(f"power: deviation must be > 0, found {deviation}")
+    if seeds < 2:
+        return 0.0
+    from scipy.special import stdtrit
+    from scipy.stats import nct
+
+    bound, shift = float(stdtrit(seeds - 1, (1 + level) / 2)), difference / deviation * math.sqrt(seeds)
+    return float(nct.sf(bound, seeds - 1, shift) + nct.cdf(-bound, seeds - 1, shift))
+
+
+def seeds_needed(difference: float, deviation: float, probability: float = 0.8, level: float = 0.95) -> int:
+    """Returns the least number of seeds with which a difference is found with this probability, see `power`.
+
+    Raises:
+        ValueError: no difference, a deviation that is not > 0, a probability outside (0, 1), or over 100,000 seeds.
+    """
+    if difference == 0 or not 0 < probability < 1:
+        raise ValueError(
+            f"seeds_needed: needs a difference and a probability in (0, 1), found {difference}, {probability}"
+        )
+    few, many = 1, 2
+    while power(difference, deviation, many, level) < probability:
+        few, many = many, 2 * many
+        if many > 200_000:
+            raise ValueError(
+                f"seeds_needed: over 100,000 seeds for a difference of {difference / deviation:.2g} deviations"
+            )
+    while many - few > 1:
+        middle = (few + many) // 2
+        few, many = (middle, many) if power(difference, deviation, middle, level) < probability else (few, middle)
+    return many
+
+
 def improvement(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
     """P(X > Y) + P(X = Y) / 2 over all pairs, [..., n] and [..., m] -> [...]: Mann-Whitney's U / (n m)."""
     return (np.sign(x[..., :, None] - y[..., None, :]).mean((-2, -1)) + 1) / 2
 
 
-def probability_of_improvement(
-    x: ArrayLike, y: ArrayLike, level: float = 0.95, resamples: int = 2000, seed: int = 0
-) -> Interval:
-    """Probability that a new seed of x beats a new seed of y, with a bootstrap interval; 0.5 means no difference.
+def probability_of_improvement(x: ArrayLike, y: ArrayLike, level: float = 0.95) -> Interval:
+    """Probability theta that a new seed of x beats a new seed of y, ties counted half; 0.5 means no difference.
 
-    When every x beats every y the estimate and both ends are 1: few seeds cannot distinguish 0.95 from 1.
+    The ends solve |estimate - theta| = z sqrt(V(theta)), with k = (n + m) / 2 - 1 and
 
-    Source: Agarwal et al. 2021, "Deep RL at the Edge of the Statistical Precipice", arXiv 2108.13264.
+        V(theta) = theta (1 - theta) [1 + k (1 - theta) / (2 - theta) + k theta / (1 + theta)] / (n m).
+
+    An interval that would leave out 0.5 is widened up to it where the exact permutation test (`permutation_p`) does not
+    reject equal distributions: with three seeds a side no outcome does at level 0.95, with four only the most extreme.
+    It is computed as for independent samples: where seeds are paired and correlated it is wider than need be. A
+    difference in spread alone leaves theta at 0.5, but is no equal distribution, and may be rejected too often.
+
+    Raises:
+        ValueError: no values, values that are not finite, a level outside (0, 1).
+
+    Source: method 5 of Newcombe 2006, "Confidence intervals for an effect size measure based on the Mann-Whitney
+    statistic. Part 2", Statistics in Medicine 25; the estimate as in Agarwal et al. 2021, arXiv 2108.13264.
     """
-    return bootstrap(improvement, x, y, level=level, resamples=resamples, seed=seed)
+    a, b = np.asarray(x, float).ravel(), np.asarray(y, float).ravel()
+    t_interval(a, level), t_interval(b, level)  # refuses what neither can be computed of
+    estimate = float(improvement(a, b))
+    low, high = _score_end(estimate, a.size, b.size, level, -1), _score_end(estimate, a.size, b.size, level, 1)
+    if not low <= 0.5 <= high and permutation_p(a, b) > 1 - level:
+        low, high = min(low, 0.5), max(high, 0.5)
+    return Interval(estimate, low, high, level, min(a.size, b.size))
+
+
+def _score_end(estimate: float, n: int, m: int, level: float, side: int) -> float:
+    """Returns the lower (side -1) or the upper end (1) of `probability_of_improvement`."""
+    from scipy.optimize import brentq
+    from scipy.special import ndtri
+
+    k, z = (n + m) / 2 - 1, float(ndtri((1 + level) / 2))
+
+    def excess(theta: float) -> float:
+        variance = theta * (1 - theta) * (1 + k * (1 - theta) / (2 - theta) + k * theta / (1 + theta)) / (n * m)
+        return side * (theta - estimate) - z * math.sqrt(variance)
+
+    outer = float(side > 0)
+    if estimate == outer:
+        return outer
+    return float(brentq(excess, estimate, outer, xtol=1e-12))
+
+
+def permutation_p(x: ArrayLike, y: ArrayLike) -> float:
+    """Returns the two-sided p value of equal distributions, exact, ties included: the share of all ways to split the
+    pooled values into samples of these sizes whose `improvement` is at least as far from 1/2 as that of x and y.
+    """
+    from scipy.stats import rankdata
+
+    a, b = np.asarray(x, float).ravel(), np.asarray(y, float).ravel()
+    ranks = np.rint(2 * rankdata(np.concatenate([a, b]))).astype(int)  # twice the mid-ranks are whole numbers
+    # ways[k, s]: subsets of k values whose doubled ranks add up to s.
+    ways = np.zeros((a.size + 1, int(ranks.sum()) + 1))
+    ways[0, 0] = 1
+    for rank in ranks:
+        ways[1:, rank:] += ways[:-1, : ways.shape[1] - rank].copy()
+    sums, middle = np.arange(ways.shape[1]), a.size * (a.size + b.size + 1)
+    far = np.abs(sums - middle) >= abs(int(ranks[: a.size].sum()) - middle)
+    return float(ways[-1, far].sum() / ways[-1].sum())
 
 
 def iqm(values: ArrayLike) -> NDArray[np.float64]:
@@ -111,7 +238,11 @@ class MethodRuns:
 
 @dataclasses.dataclass(frozen=True)
 class ComparisonRow:
-    """One method in the table; the last three are against the first method, and None for itself."""
+    """One method in the table; all but `final` and `iqm` are against the first method, and None for itself.
+
+    p: of no difference in the mean. significant: whether it is rejected after Holm's correction for the number of
+    methods in the table, so that with no difference anywhere a table has any at most as often as the level leaves.
+    """
 
     name: str
     final: Interval
@@ -119,6 +250,8 @@ class ComparisonRow:
     difference: Interval | None = None
     improvement: Interval | None = None
     paired: bool | None = None
+    p: float | None = None
+    significant: bool | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -165,24 +298,35 @@ class Comparison:
 
     def table(self) -> list[ComparisonRow]:
         """Computes the final score of each method, and its difference to the first: paired seed by seed where both have
-        the same seeds, Welch's otherwise. Intervals hold one at a time; with many methods, some will err."""
+        the same seeds, Welch's otherwise. Intervals hold one at a time; `significant` holds for the whole table.
+        Intervals of shares end at 0 and 1, those of their differences at -1 and 1."""
         first, *others = self.methods
-        rows = [ComparisonRow(first.name, t_interval(first.final, self.level), float(iqm(first.final)))]
+        rows = [ComparisonRow(first.name, self._bounded(t_interval(first.final, self.level)), float(iqm(first.final)))]
         for trials in others:
             paired = set(trials.seeds) == set(first.seeds)
             if paired:
                 of_seed = dict(zip(first.seeds, first.final, strict=True))
-                difference = paired_difference(trials.final, [of_seed[s] for s in trials.seeds], self.level)
+                base = [of_seed[s] for s in trials.seeds]
+                difference = paired_difference(trials.final, base, self.level)
             else:
-                difference = welch_difference(trials.final, first.final, self.level)
+                base = list(first.final)
+                difference = welch_difference(trials.final, base, self.level)
             rows.append(
                 ComparisonRow(
                     name=trials.name,
-                    final=t_interval(trials.final, self.level),
+                    final=self._bounded(t_interval(trials.final, self.level)),
                     iqm=float(iqm(trials.final)),
-                    difference=difference,
+                    difference=self._bounded(difference, -1.0),
                     improvement=probability_of_improvement(trials.final, first.final, self.level),
                     paired=paired,
+                    p=mean_difference_p(trials.final, base, paired=paired),
                 )
             )
-        return rows
+        found = holm([row.p for row in rows if row.p is not None], 1 - self.level)
+        return rows[:1] + [dataclasses.replace(row, significant=s) for row, s in zip(rows[1:], found, strict=True)]
+
+    def _bounded(self, interval: Interval, least: float = 0.0) -> Interval:
+        """Cuts the interval of a share off at what a share can be; other units and one seed's are returned as given."""
+        if self.unit != "share" or not math.isfinite(interval.low):
+            return interval
+        return dataclasses.replace(interval, low=max(interval.low, least), high=min(interval.high, 1.0))

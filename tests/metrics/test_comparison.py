@@ -8,10 +8,15 @@ import scipy.stats
 from polopt.metrics import (
     Comparison,
     MethodRuns,
+    holm,
     improvement,
     iqm,
+    mean_difference_p,
     paired_difference,
+    permutation_p,
+    power,
     probability_of_improvement,
+    seeds_needed,
     welch_difference,
 )
 
@@ -49,18 +54,120 @@ def test_improvement_counts_pairs_and_halves_ties():
     assert got.low <= got.estimate <= got.high
 
 
-def test_improvement_interval_equals_scipys_bootstrap():
-    ours = probability_of_improvement(X, Y + 0.08, resamples=8000)
-    theirs = scipy.stats.bootstrap(
-        (X, Y + 0.08),
-        lambda a, b, axis=-1: improvement(a, b),
-        method="percentile",
-        n_resamples=8000,
-        random_state=np.random.default_rng(5),
-        vectorized=True,
-    ).confidence_interval
-    # One step of the estimate is 1/35; both ends may land a step apart.
-    assert (ours.low, ours.high) == pytest.approx((theirs.low, theirs.high), abs=1 / 35)
+def test_the_ends_solve_newcombes_equation():
+    x, y = [0.6, 0.7, 0.8, 0.4, 0.9, 0.65, 0.5], [0.5, 0.45, 0.55, 0.3, 0.62]
+    got, k = probability_of_improvement(x, y, 0.9), 5
+    for end in (got.low, got.high):
+        variance = end * (1 - end) * (1 + k * (1 - end) / (2 - end) + k * end / (1 + end)) / 35
+        assert abs(got.estimate - end) == pytest.approx(scipy.stats.norm.ppf(0.95) * math.sqrt(variance), abs=1e-9)
+    mirrored = probability_of_improvement(y, x, 0.9)
+    assert (1 - mirrored.high, 1 - mirrored.low) == pytest.approx((got.low, got.high), abs=1e-9)
+
+
+@pytest.mark.parametrize("values", [(X, Y), ([1, 2, 2, 3], [2, 2, 5]), ([0.0] * 3, [0.0] * 4), (X[:3], Y[:3] + 9)])
+def test_permutation_p_counts_all_splits(values):
+    x, y = (np.asarray(v, float) for v in values)
+    pooled, n = np.concatenate([x, y]), len(x)
+    observed = abs(improvement(x, y) - 0.5)
+    splits = [
+        abs(improvement(pooled[list(chosen)], np.delete(pooled, list(chosen))) - 0.5) >= observed - 1e-12
+        for chosen in itertools.combinations(range(len(pooled)), n)
+    ]
+    assert permutation_p(x, y) == pytest.approx(np.mean(splits), abs=1e-12)
+    if len(set(pooled)) == len(pooled):
+        assert permutation_p(x, y) == pytest.approx(scipy.stats.mannwhitneyu(x, y, method="exact").pvalue, abs=1e-12)
+
+
+def test_three_seeds_cannot_tell_and_four_can():
+    assert probability_of_improvement([7, 8, 9], [1, 2, 3]).low == 0.5
+    assert probability_of_improvement([6, 7, 8, 9], [1, 2, 3, 4]).low > 0.5
+    assert probability_of_improvement([4, 7, 8, 9], [1, 2, 3, 5]).low == 0.5
+
+
+def test_p_values_equal_scipys():
+    assert mean_difference_p(X, Y, paired=False) == pytest.approx(
+        scipy.stats.ttest_ind(X, Y, equal_var=False).pvalue, rel=1e-9
+    )
+    assert mean_difference_p(X[:5], Y, paired=True) == pytest.approx(scipy.stats.ttest_rel(X[:5], Y).pvalue, rel=1e-9)
+    assert mean_difference_p([1.0], [0.0], paired=True) == 1
+    assert mean_difference_p([1.0, 2.0], [0.0, 1.0], paired=True) == 0
+    assert mean_difference_p([1.0, 1.0], [1.0, 1.0], paired=False) == 1
+
+
+def test_holm_by_hand():
+    assert holm([0.01, 0.04, 0.03]) == [True, False, False]  # 0.03 > 0.05 / 2
+    assert holm([0.01, 0.04, 0.02]) == [True, True, True]
+    assert holm([0.02, 0.9]) == [True, False]
+    assert holm([]) == []
+
+
+def test_power_is_the_share_of_simulated_comparisons() -> None:
+    draws = np.random.default_rng(0).normal(0.5, 1.0, (2000, 12))
+    found = np.mean([not (i := paired_difference(d, np.zeros(12))).low <= 0 <= i.high for d in draws])
+    assert power(0.5, 1.0, 12) == pytest.approx(found, abs=4 * math.sqrt(0.25 / 2000))
+    assert power(0.0, 1.0, 7) == pytest.approx(0.05, abs=1e-9)
+    assert power(3.0, 1.0, 1) == 0
+
+
+def test_seeds_needed_is_the_least_number() -> None:
+    for difference in (0.3, 1.0, -2.5):
+        n = seeds_needed(difference, 1.0)
+        assert power(difference, 1.0, n) >= 0.8 > power(difference, 1.0, n - 1)
+    with pytest.raises(ValueError, match="needs a difference"):
+        seeds_needed(0.0, 1.0)
+    with pytest.raises(ValueError, match="over 100,000 seeds"):
+        seeds_needed(1e-4, 1.0)
+    with pytest.raises(ValueError, match="deviation must be > 0, found 0"):
+        seeds_needed(0.1, 0.0)
+
+
+OUTCOMES = {
+    "normal": lambda g, shape: g.normal(0.6, 0.1, shape),
+    "skewed": lambda g, shape: g.exponential(0.1, shape),
+    "near the ceiling": lambda g, shape: g.binomial(100, 0.97, shape) / 100,
+    "a fifth collapse": lambda g, shape: np.where(g.random(shape) < 0.2, 0.1, g.normal(0.7, 0.02, shape)),
+}
+
+
+@pytest.mark.parametrize("n", [3, 5, 10])
+@pytest.mark.parametrize("outcome", OUTCOMES)
+def test_equal_methods_seldom_differ(outcome: str, n: int) -> None:
+    """A/A through `Comparison.table`, nominal 5 %: each of both flags stays within the simulation's own error of it."""
+    draws, repeats = OUTCOMES[outcome](np.random.default_rng(n), (300, 2, n)), 300
+    flags = np.zeros(2)
+    for a, b in draws:
+        seeds = list(range(n))
+        row = Comparison([MethodRuns("a", seeds, list(a)), MethodRuns("b", seeds, list(b))], unit="x").table()[1]
+        flags += [
+            not row.difference.low <= 0 <= row.difference.high,
+            not row.improvement.low <= 0.5 <= row.improvement.high,
+        ]
+    most = scipy.stats.binom(repeats, 0.055).ppf(0.999)
+    assert (flags <= most).all(), flags / repeats
+    if n == 3:
+        assert flags[1] == 0
+
+
+def test_a_table_of_equal_methods_seldom_has_a_star() -> None:
+    """Twenty equal methods against one: some interval leaves out 0 in most tables, a star stands in few."""
+    generator, tables, seeds = np.random.default_rng(0), 120, list(range(5))
+    some, starred = 0, 0
+    for _ in range(tables):
+        methods = [MethodRuns(f"m{i}", seeds, list(generator.normal(size=5))) for i in range(21)]
+        rows = Comparison(methods, unit="x").table()[1:]
+        some += any(not row.difference.low <= 0 <= row.difference.high for row in rows)
+        starred += any(row.significant for row in rows)
+    assert some > tables / 3
+    assert starred <= scipy.stats.binom(tables, 0.05).ppf(0.999)
+
+
+def test_intervals_of_shares_are_shares() -> None:
+    seeds = [1, 2, 3]
+    near = [MethodRuns("a", seeds, [0.99, 1.0, 0.9]), MethodRuns("b", seeds, [0.02, 0.0, 0.3])]
+    first, second = Comparison(near).table()
+    assert (first.final.high, second.final.low) == (1.0, 0.0)
+    assert second.difference.low >= -1
+    assert Comparison(near, unit="return").table()[0].final.high > 1
 
 
 @pytest.mark.parametrize("n", [1, 3, 4, 5, 8, 10])
