@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -61,6 +62,7 @@ def compare(
         typer.echo((folder / "comparison.json").read_text(encoding="utf-8"))
     else:
         screen.print(result_table(comparison))
+        screen.print(seeds_line(comparison), style="dim")
     screen.print(f"Report  {page}", soft_wrap=True)
 
 
@@ -100,6 +102,28 @@ def result_table(comparison: Comparison) -> Table:
             _share(row.improvement) if row.improvement else "",
         )
     return table
+
+
+def seeds_line(comparison: Comparison) -> str:
+    """Returns how many seeds a difference of 5 points, or of a tenth of the first method's score, would take, by the
+    spread of the seeds that there are; empty where they have none."""
+    from polopt.metrics import seeds_needed
+    from polopt.training.estimates import SHARE
+
+    first, *others = comparison.methods
+    base = dict(zip(first.seeds, first.final, strict=True))
+    share = comparison.unit == SHARE
+    size = 0.05 if share else abs(sum(first.final) / len(first.final)) / 10
+    found = []
+    for method in others:
+        pairs = [score - base[seed] for seed, score in zip(method.seeds, method.final, strict=True) if seed in base]
+        spread = statistics.stdev(pairs) if len(pairs) > 1 else 0.0
+        if spread and size:
+            found.append(f"{method.name} {seeds_needed(size, spread, level=comparison.level)}")
+    if not found:
+        return ""
+    what = "5 points" if share else f"{size:.3g}"
+    return f"Seeds that would find a difference of {what} four times in five, by this spread: {', '.join(found)}"
 
 
 def _plain(interval: Interval, sign: str = "") -> str:

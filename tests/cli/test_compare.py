@@ -53,6 +53,21 @@ def test_runs_of_one_seed_share_their_warm_up(compared: tuple[Path, str]) -> Non
         assert without_clocks(first) == without_clocks(second)
 
 
+def test_the_table_says_how_many_seeds_a_difference_takes(compared: tuple[Path, str]) -> None:
+    methods = json.loads((compared[0] / "comparison.json").read_text())["methods"]
+    differences = np.subtract(methods[1]["final"], methods[0]["final"])
+    deviation = differences.std(ddof=1)
+    if deviation == 0:
+        assert "Seeds that would find" not in compared[1]
+        return
+    (said,) = re.findall(r"four times in five, by this spread: rloo\(kl=0.0\) (\d+)", flat(compared[1]))
+    ends = [
+        stats.nct.sf(stats.t.ppf(0.975, n - 1), n - 1, 0.05 / deviation * n**0.5) for n in (int(said), int(said) - 1)
+    ]
+    assert ends[0] > 0.79
+    assert int(said) == 2 or ends[1] < 0.8
+
+
 def test_the_numbers_are_those_of_the_runs(compared: tuple[Path, str]) -> None:
     data = json.loads((compared[0] / "comparison.json").read_text())
     assert tuple(m["name"] for m in data["methods"]) == NAMES
