@@ -107,7 +107,7 @@ def test_a_part_of_a_method_decides_not_its_name() -> None:
 def test_imitation_takes_rows_that_nobody_sampled() -> None:
     sft, batch = po.method("sft"), plain([1, 1, 1, 1])
     with pytest.raises(
-        ExperienceError, match=r"experience.rollout_logp says that these rows were sampled: leave rollout_logp out"
+        ExperienceError, match=r"log-probabilities of a sampler, experience.rollout_logp: leave rollout_logp out"
     ):
         sft.compute_advantages(batch)
     assert (sft.compute_advantages(batch.replace(rollout_logp=None)).advantage == 1).all()

@@ -10,7 +10,7 @@ import dataclasses
 import functools
 from collections.abc import Callable, Iterator
 
-from polopt.checks import cases, state
+from polopt.checks import cases, selection_cases, state
 from polopt.checks.calls import CallResult
 from polopt.checks.cases import PartRow
 from polopt.checks.sample_batches import SampleBatch
@@ -231,21 +231,21 @@ REWARD = (
     *PART,
 )
 SELECT = (
-    Check("select_permutation", "row order", cases.chosen, ORDER),
+    Check("select_permutation", "row order", selection_cases.chosen, ORDER),
     Check(
         "select_rows",
         "whole rows",
-        cases.whole_rows,
+        selection_cases.whole_rows,
         "What is learned from must be what was played, and in the order in which statistics expect it.",
     ),
     Check(
         "select_again",
         "choosing again",
-        cases.chosen_again,
+        selection_cases.chosen_again,
         "Selections stand in rows and in refills: what was chosen once must not be thinned out by a second look.",
     ),
-    Check("select_padding", "padding", cases.chosen_padding, PAD),
-    Check("select_poison", "off the mask", cases.chosen_hidden, HIDE, clean=True),
-    Check("select_empty", "no decisions", cases.chosen_of_nothing, NOTHING),
+    Check("select_padding", "padding", selection_cases.chosen_padding, PAD),
+    Check("select_poison", "off the mask", selection_cases.chosen_hidden, HIDE, clean=True),
+    Check("select_empty", "no decisions", selection_cases.chosen_of_nothing, NOTHING),
     *PART,
 )

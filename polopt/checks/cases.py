@@ -18,10 +18,6 @@ from polopt.checks.properties import (
     ImprovesOutcome,
     IsFinite,
     IsZero,
-    KeepsDecisions,
-    KeepsFewer,
-    KeepsOrder,
-    KeepsRows,
     Key,
     NoGradient,
     PiecesAdd,
@@ -64,28 +60,6 @@ class PartRow:
 
 
 # Test cases for more than one kind of part --------------------------------------------------------------------
-
-
-def paddings(T: int) -> dict[str, tuple[list[int], int]]:
-    """Returns, for each way of padding, the columns that T columns take in a wider batch, and that batch's width."""
-    ways = {
-        "padding on the right": (list(range(T)), 2 * T),
-        "padding on the left": (list(range(1, T + 1)), T + 1),
-    }
-    if T > 1:
-        ways["padding in between"] = ([*range(T - 1), T], T + 1)
-    return ways
-
-
-def padding(row: PartRow, batch: SampleBatch, zero_off_mask: bool = True) -> Iterator[TestCase]:
-    narrow = PartCall(batch)
-    for way, (places, T) in paddings(batch.mask.shape[1]).items():
-        columns = torch.tensor(places)
-        wide = with_columns(batch, columns, T)
-        laws: list[Property] = [SameResult("wide", "narrow", columns=columns)]
-        if zero_off_mask:
-            laws.append(IsZero("wide", where=~wide.mask))
-        yield TestCase(way, {"narrow": narrow, "wide": PartCall(wide)}, laws)
 
 
 def permutation(row: PartRow, batch: SampleBatch) -> Iterator[TestCase]:
@@ -360,43 +334,23 @@ def reward_nothing(row: PartRow, batch: SampleBatch) -> Iterator[TestCase]:
 # Selection ----------------------------------------------------------------------------------------------------
 
 
-def chosen(row: PartRow, batch: SampleBatch) -> Iterator[TestCase]:
-    for trial in permutation(row, batch):
-        yield dataclasses.replace(trial, laws=[KeepsRows("second", "first", row.key)])
+def paddings(T: int) -> dict[str, tuple[list[int], int]]:
+    """Returns, for each way of padding, the columns that T columns take in a wider batch, and that batch's width."""
+    ways = {
+        "padding on the right": (list(range(T)), 2 * T),
+        "padding on the left": (list(range(1, T + 1)), T + 1),
+    }
+    if T > 1:
+        ways["padding in between"] = ([*range(T - 1), T], T + 1)
+    return ways
 
 
-def chosen_padding(row: PartRow, batch: SampleBatch) -> Iterator[TestCase]:
-    ways = paddings(batch.mask.shape[1])
-    for trial in padding(row, batch):
-        columns = torch.tensor(ways[trial.way][0])
-        yield dataclasses.replace(trial, laws=[SameResult("wide", "narrow"), KeepsDecisions("wide", "narrow", columns)])
-
-
-def chosen_hidden(row: PartRow, batch: SampleBatch) -> Iterator[TestCase]:
-    yield from poison(row, batch, lambda b: [KeepsRows("hidden", "clean", DECIDED)])
-
-
-def chosen_of_nothing(row: PartRow, batch: SampleBatch) -> Iterator[TestCase]:
-    yield TestCase("no decisions", {"nothing": PartCall(without_decisions(batch))}, [KeepsDecisions("nothing")])
-
-
-def whole_rows(row: PartRow, batch: SampleBatch) -> Iterator[TestCase]:
-    """Yields test cases of a selection: rows stay whole and in order, no decision is added; no rows give no rows."""
-    yield TestCase("", {"once": PartCall(batch)}, [KeepsOrder("once", batch.experience, row.keeps)])
-    none = PartCall(batch.rows(torch.arange(0)))
-    yield TestCase("no rows", {"none": none}, [HasShape("none", [torch.Size([0])])])
-
-
-def chosen_again(row: PartRow, batch: SampleBatch) -> Iterator[TestCase]:
-    """Yields a selection applied twice: the second time changes nothing, or, for a fraction, keeps no more."""
-    if row.keeps == "repeats":
-        return
-    once = PartCall(batch)
-    yield TestCase("", {"once": once}, [])
-    kept = once.on(row.part).kept
-    assert kept is not None, "a selection gives an Experience"
-    twice = PartCall(dataclasses.replace(batch, experience=kept, leaves={}))
-    law: Property = (
-        KeepsRows("twice", "once", DECIDED) if row.keeps == "rows" else KeepsFewer("twice", "once", batch.experience)
-    )
-    yield TestCase("choosing again", {"once": once, "twice": twice}, [law])
+def padding(row: PartRow, batch: SampleBatch, zero_off_mask: bool = True) -> Iterator[TestCase]:
+    narrow = PartCall(batch)
+    for way, (places, T) in paddings(batch.mask.shape[1]).items():
+        columns = torch.tensor(places)
+        wide = with_columns(batch, columns, T)
+        laws: list[Property] = [SameResult("wide", "narrow", columns=columns)]
+        if zero_off_mask:
+            laws.append(IsZero("wide", where=~wide.mask))
+        yield TestCase(way, {"narrow": narrow, "wide": PartCall(wide)}, laws)

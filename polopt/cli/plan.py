@@ -91,25 +91,21 @@ def plan(
     from polopt.plan import efficiency
     from polopt.plan.predict import predict
 
-    batch = {"rows": rows, "group": group, "steps": steps, "epochs": epochs, "minibatches": minibatches}
-    how = {"sharding": sharding, "dtype": dtype, "micro_rows": micro_rows, "engine": engine, "compute": compute}
+    batch: dict[str, Any] = {"rows": rows, "group": group, "steps": steps, "epochs": epochs, "minibatches": minibatches}
+    how: dict[str, Any] = {
+        "sharding": sharding,
+        "dtype": dtype,
+        "micro_rows": micro_rows,
+        "engine": engine,
+        "compute": compute,
+    }
     settings: dict[str, Any] = {"prompt": prompt, "kept": kept, "spread": spread, "reward": reward_seconds}
     settings |= {"apart": apart, "tensor": tensor, "lora": lora}
     settings |= {"checkpointing": checkpointing, "asynchronous": asynchronous}
     calibrated = list(efficiency.records(calibration))
     find_device = functools.partial(_device, file=hardware_file, calibrated=calibrated, price=price)
-    job = _job(
-        recipe,
-        model,
-        method,
-        devices,
-        find_device,
-        answer,
-        limit,
-        batch=_not_none(batch),
-        how=_not_none(how),
-        **settings,
-    )
+    batch, how = _not_none(batch), _not_none(how)
+    job = _job(recipe, model, method, devices, find_device, answer, limit, batch=batch, how=how, **settings)
     found = predict(job, known(job.device, calibrated))
     if as_json:
         typer.echo(json.dumps(found.record(), indent=1))

@@ -164,7 +164,7 @@ def test_walks_visit_what_the_occupancy_says() -> None:
     source = WalkSource(mdp, policy, torch.zeros(5, 2).double(), rows=8, base=torch.full((5, 2), 0.5).double())
     batch = source.rollout(RolloutRequest(source.take(1), 8000))
     for name, mask, odds in (
-        ("features", batch.mask, policy.odds),
+        ("features", batch.mask, policy.probs),
         ("base_features", batch.extras["base_mask"], source.base),
     ):
         seen = batch.extras[name][mask].mean(0).view(5, 2)
@@ -184,7 +184,7 @@ def test_with_a_discriminator_the_sentence_stays_near_the_reference() -> None:
         source = WalkSource(mdp, policy, proxy, rows=200, base=base, seed=4, horizon=40)
         for _ in itertools.islice(learning(sentence, source, policy, rate=2.0), 20):
             pass
-        mu = mdp.occupancy(policy.odds.detach())
+        mu = mdp.occupancy(policy.probs.detach())
         far[coefficient] = chi_square(mu, problem.occupancy[0]).item()
         known = sentence.reward.terms[1].log_ratio
         error = (known.weight_0[0] + known.bias_0 - (mu / problem.occupancy[0]).log().flatten()).abs()

@@ -220,7 +220,7 @@ def test_what_has_no_mixtures_is_refused() -> None:
         policy.evaluate(batch.replace(support=po.Support(temperature=0.5)))
     with pytest.raises(ExperienceError, match=r"MixturePolicy needs experience.extras\['support_mask'\]"):
         policy.evaluate(Experience(mask=batch.mask, extras={"mixture": batch.extras["mixture"]}))
-    with pytest.raises(ValueError, match="positions are asked for"):
+    with pytest.raises(ValueError, match="positions are requested"):
         policy.sample(TASK.prompts, 9, torch.Generator())
     with pytest.raises(ValueError, match="count must be >= 1"):
         Tokens(count=0)
