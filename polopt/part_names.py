@@ -6,6 +6,7 @@ import hashlib
 import importlib
 import importlib.util
 import inspect
+import re
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -81,8 +82,20 @@ def locate(name: str) -> Callable[..., Any]:
 def _with_part(place: str, attribute: str, known: Sequence[str]) -> Any:
     """Returns the module `polopt.<place>`. Raises NameNotFound if the part is not one of the known ones."""
     if attribute not in known:
-        raise NameNotFound(f"polopt.{place} has no part {attribute!r:.60}{nearest(attribute, known)}")
+        elsewhere = _places_of(attribute) if attribute.isidentifier() else []
+        meant = f"; it is {' or '.join(elsewhere)}" if elsewhere else nearest(attribute, known)
+        raise NameNotFound(f"polopt.{place} has no part {attribute!r:.60}{meant}")
     return importlib.import_module(f"polopt.{place}")
+
+
+def _places_of(attribute: str) -> list[str]:
+    """Returns the names of polopt's parts of a class name, from the text of their files, without importing them."""
+    found = []
+    for file in sorted(Path(__file__).parent.glob("*/**/*.py")):
+        place = file.relative_to(Path(__file__).parent).with_suffix("").parts
+        if place[0] in ROOMS and re.search(rf"^class {attribute}\b", file.read_text(encoding="utf-8"), re.MULTILINE):
+            found.append(".".join([*(place if place[0] == "methods" else place[:1]), attribute]))
+    return found
 
 
 def parts_of(method: str) -> list[str]:
