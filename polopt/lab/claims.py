@@ -40,21 +40,25 @@ def norms_by_success(algorithm: Algorithm, power: float) -> float:
     return max(abs(norms[p] / norms[0.5] / (4 * p * (1 - p)) ** power - 1) for p in norms)
 
 
+# Batches after which a measurement that waits for something gives up: a method that is broken must fail, not hang.
+MOST_BATCHES = 2000
+
+
 def rare_arm(algorithm: Algorithm, steps: int, probability: float = 0.01, rate: float = 0.05) -> float:
     """Returns the growth of a rare right arm's probability over `steps` on one batch that contains it; mean of 8
-    batches."""
+    batches. NaN if fewer than 8 of `MOST_BATCHES` make it grow."""
     tree = TokenTree.bandit([1.0] + [0.0] * 9)
     probs = torch.tensor([probability] + [(1 - probability) / 9] * 9, dtype=torch.double)
     growth: list[float] = []
-    seed = 0
-    while len(growth) < 8:
+    for seed in range(MOST_BATCHES):
         policy = TabularPolicy(tree).set_probabilities(probs)
         train(algorithm, tree, policy, steps=1, epochs=steps, rate=rate, seed=seed)
         after = tree.value(policy).item()
         if after > 1.01 * probability:
             growth.append(after / probability)
-        seed += 1
-    return sum(growth) / len(growth)
+        if len(growth) == 8:
+            return sum(growth) / len(growth)
+    return math.nan
 
 
 def unanimous(algorithm: Algorithm) -> tuple[float, float]:
@@ -145,12 +149,14 @@ def collapse(
     problem: Callable[[], tuple[TokenTree, TabularPolicy]] = many_right,
 ) -> float:
     """Effective number of right answers, of 8, once the success rate has reached 0.95, with `steps` on each batch; mean
-    over seeds."""
+    over seeds. NaN if a seed does not reach it in `MOST_BATCHES`."""
     found = []
     for seed in range(seeds):
         tree, policy = problem()
         source = TreeSource(tree, policy, rows=group_of(algorithm), seed=seed, needs=algorithm.required_fields)
-        while tree.value(policy) < 0.95:
+        for _ in range(MOST_BATCHES):
+            if tree.value(policy) >= 0.95:
+                break
             source.refresh()
             batch = algorithm.compute_advantages(algorithm.sampling(source))
             for _ in range(steps):
@@ -158,7 +164,7 @@ def collapse(
                 loss = algorithm.objective(batch, evaluation).loss
                 with torch.no_grad():
                     policy.logits.sub_(rate * torch.autograd.grad(loss, policy.logits)[0])
-        found.append(effective(tree, policy))
+        found.append(effective(tree, policy) if tree.value(policy) >= 0.95 else math.nan)
     return sum(found) / len(found)
 
 
