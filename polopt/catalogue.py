@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import importlib
 import inspect
+import os
 import pkgutil
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -283,6 +285,72 @@ def run_claim(which: tuple[str, str]) -> ClaimResult:
         cost=claim.cost,
         note=finding.note,
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class SeededClaim:
+    """A claim on several seeds. rows: the result of each, the first with the claim's own seeds.
+
+    Raises:
+        ValueError: no results.
+    """
+
+    rows: tuple[ClaimResult, ...]
+
+    def __post_init__(self) -> None:
+        if not self.rows:
+            raise ValueError("SeededClaim: needs a result or more, found none")
+
+    @property
+    def held(self) -> int:
+        """Returns the number of seeds on which the claim holds."""
+        return sum(row.holds for row in self.rows)
+
+
+def run_on_seeds(planned: Sequence[tuple[str, str]], seeds: int) -> Iterator[SeededClaim]:
+    """Runs claims on their own seeds and on `seeds` - 1 fresh ones, see `lab.fresh_seeds`; each seed in processes of
+    its own. Yields the claims in their order, each when its last seed is done. A claim that raises on a fresh seed does
+    not hold there, and its note says what was raised.
+
+    Raises:
+        ValueError: seeds < 1.
+    """
+    if seeds < 1:
+        raise ValueError(f"run_on_seeds: seeds must be at least 1, found {seeds}")
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
+
+    with contextlib.ExitStack() as stack:
+        share = max(1, (os.cpu_count() or 1) // seeds)
+        pools = [
+            stack.enter_context(
+                ProcessPoolExecutor(share, mp_context=get_context("spawn"), initializer=_begin_seed, initargs=(number,))
+            )
+            for number in range(seeds)
+        ]
+        found = [pool.map(run_claim if number == 0 else _run_fresh, planned) for number, pool in enumerate(pools)]
+        for rows in zip(*found, strict=True):
+            yield SeededClaim(rows)
+
+
+def _run_fresh(which: tuple[str, str]) -> ClaimResult:
+    try:
+        return run_claim(which)
+    except Exception as error:
+        claim = next(claim for claim in claims_of(which[0]) if claim.name == which[1])
+        note = f"raised {type(error).__name__}: {error}"
+        return ClaimResult(
+            which[0], claim.name, claim.kind, claim.statement, claim.baseline, "", {}, False, 0.0, claim.cost, note
+        )
+
+
+def _begin_seed(number: int) -> None:
+    import torch
+
+    from polopt.lab.fresh_seeds import shift_seeds
+
+    torch.set_num_threads(1)
+    shift_seeds(number)
 
 
 def run_claims(names: Iterable[str], cost: Cost | None = None) -> Iterator[ClaimResult]:

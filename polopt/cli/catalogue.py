@@ -235,55 +235,70 @@ def claims(
     slugs: Slugs = None,
     as_json: JsonOption = False,
     fast: Annotated[bool, typer.Option("--fast", help="Only those of a few seconds.")] = False,
+    seeds: Annotated[
+        int, typer.Option("--seeds", min=1, help="Seeds for each claim: its own, and others that it was not made with.")
+    ] = 1,
     cluster: ClusterOption = None,
 ) -> None:
     """Measure what the papers claim. Ends with code 1 if a claim fails."""
+    if seeds > 1 and cluster is not None:
+        raise UsageError("--seeds runs a process for each seed on this machine; leave --cluster out, or --seeds")
     from polopt.training.spread import spread_over
 
     with checked():
         planned = catalogue.planned_claims(slugs or catalogue.slugs(), "fast" if fast else None)
-    rows: list[catalogue.ClaimResult] = []
+    rows: list[catalogue.SeededClaim] = []
     screen = wording.screen(stderr=as_json)
     live = Live(console=screen, refresh_per_second=4, transient=True) if screen.is_terminal else None
     with spread_over(cluster) as spread, live or contextlib.nullcontext():
         if live:
             live.update(_claims_page(rows, planned))
-        for row in spread(catalogue.run_claim, planned):
+        if seeds > 1:
+            found = catalogue.run_on_seeds(planned, seeds)
+        else:
+            found = (catalogue.SeededClaim((row,)) for row in spread(catalogue.run_claim, planned))
+        for row in found:
             rows.append(row)
             screen.print(_claim_line(row))
             if live:
                 live.update(_claims_page(rows, planned))
     if as_json:
-        typer.echo(json.dumps([dataclasses.asdict(row) for row in rows], indent=1, ensure_ascii=False))
-    failing = [f"{row.slug} {row.name}" for row in rows if not row.holds]
-    seconds = format.duration(sum(row.seconds for row in rows))
+        data = [{**dataclasses.asdict(row.rows[0]), "held": row.held, "seeds": len(row.rows)} for row in rows]
+        typer.echo(json.dumps(data, indent=1, ensure_ascii=False))
+    failing = [f"{row.rows[0].slug} {row.rows[0].name}" for row in rows if row.held < len(row.rows)]
+    seconds = format.duration(sum(one.seconds for row in rows for one in row.rows))
     screen.print(f"{verdict_of(rows)}, {seconds}." + (f" Failing: {', '.join(failing)}." if failing else ""))
     raise typer.Exit(1 if failing else 0)
 
 
-def verdict_of(rows: Sequence[catalogue.ClaimResult]) -> str:
-    """Counts the claims that hold, headline effects apart from the others."""
+def verdict_of(rows: Sequence[catalogue.SeededClaim]) -> str:
+    """Counts the claims that hold on every seed, headline effects apart from the others."""
     found = [
-        f"{sum(row.holds for row in some)} of {len(some)} {name}"
+        f"{sum(row.held == len(row.rows) for row in some)} of {len(some)} {name}"
         for name, some in (
-            ("headline effects", [row for row in rows if row.kind == "headline"]),
-            ("other claims", [row for row in rows if row.kind != "headline"]),
+            ("headline effects", [row for row in rows if row.rows[0].kind == "headline"]),
+            ("other claims", [row for row in rows if row.rows[0].kind != "headline"]),
         )
         if some
     ]
-    return " and ".join(found or ["0 of 0 claims"]) + " hold"
+    seeds = f" on {len(rows[0].rows)} seeds of {len(rows[0].rows)}" if rows and len(rows[0].rows) > 1 else ""
+    return " and ".join(found or ["0 of 0 claims"]) + f" hold{seeds}"
 
 
-def _claims_page(rows: list[catalogue.ClaimResult], planned: list[tuple[str, str]]) -> Text:
+def _claims_page(rows: list[catalogue.SeededClaim], planned: list[tuple[str, str]]) -> Text:
     if len(rows) >= len(planned):
         return Text("")
     slug, name = planned[len(rows)]
     return Text(f"{len(rows) + 1} of {len(planned)}: measuring {slug} {name} …", style="dim")
 
 
-def _claim_line(row: catalogue.ClaimResult) -> Padding:
-    """Formats one claim: verdict and statement, then the measurement, the criterion and the baseline."""
-    mark = ("holds", "green") if row.holds else ("fails", "bold red")
+def _claim_line(seeded: catalogue.SeededClaim) -> Padding:
+    """Formats one claim: verdict and statement, then the measurement of its own seeds, the criterion and the
+    baseline."""
+    row, held, seeds = seeded.rows[0], seeded.held, len(seeded.rows)
+    mark = ("holds", "green") if held == seeds else ("fails", "bold red")
+    if seeds > 1:
+        mark = (f"holds on {held} of {seeds} seeds", "green" if held == seeds else "bold red" if not held else "yellow")
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim")
     table.add_column()

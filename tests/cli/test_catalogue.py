@@ -1,5 +1,6 @@
 """polopt methods, show, diff, cite, claims, recipes: right, and without torch where none is needed."""
 
+import dataclasses
 import io
 import json
 import subprocess
@@ -170,6 +171,27 @@ def test_a_failing_claim_ends_with_1(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "1 of 1 headline effects and 0 of 1 other claims hold" in flat(result.output)
     assert "Failing: rloo c1" in flat(result.output)
     assert polopt("claims", "rloo", "--fast").exit_code == 0  # the failing one is slow
+
+
+def test_claims_on_several_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_claims(monkeypatch, True, True)
+    row = catalogue.run_claim(("rloo", "c0"))
+    other = dataclasses.replace(row, holds=False)
+
+    def on_seeds(planned: object, seeds: int) -> list[catalogue.SeededClaim]:
+        return [catalogue.SeededClaim((row,) * seeds), catalogue.SeededClaim((row, *[other] * (seeds - 1)))]
+
+    monkeypatch.setattr(catalogue, "run_on_seeds", on_seeds)
+    result = polopt("claims", "rloo", "--seeds", 5)
+    assert result.exit_code == 1
+    assert "holds on 5 of 5 seeds" in result.output
+    assert "holds on 1 of 5 seeds" in result.output
+    assert "1 of 2 headline effects hold on 5 seeds of 5" in flat(result.output)
+    rows = json.loads(polopt("claims", "rloo", "--seeds", 5, "--json").stdout)
+    assert [(r["held"], r["seeds"]) for r in rows] == [(5, 5), (1, 5)]
+    refused = polopt("claims", "rloo", "--seeds", 5, "--cluster", "auto")
+    assert refused.exit_code == 2
+    assert "--seeds runs a process for each seed" in flat(refused.output)
 
 
 def test_claims_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
