@@ -65,7 +65,19 @@ def _summary(claim_rows: dict[str, list[dict[str, Any]]]) -> str:
         if any(row["name"] == claim.name and row["holds"] for row in rows)
     )
     counts = "; ".join(f"{kind} {held[kind]} of {found[kind]}" for kind in CLAIM_KINDS if found[kind])
-    return f"Claims that hold, by kind: {counts}."
+    return f"Claims that hold, by kind: {counts}.{_on_seeds()}"
+
+
+def _on_seeds() -> str:
+    """Counts the claims that hold on every one of several seeds, and those on which seeds differ."""
+    rows = claims.seeded()["rows"]
+    if not rows:
+        return ""
+    always, never = (sum(row["held"] == of for row in rows) for of in (rows[0]["seeds"], 0))
+    return (
+        f" Of {len(rows)} fast ones, run on {rows[0]['seeds']} seeds each, their own and others that they were not made "
+        f"with, {always} hold on every seed, {never} on none, and {len(rows) - always - never} on some."
+    )
 
 
 def _when(about: dict[str, Any]) -> str:
@@ -139,10 +151,14 @@ def _section(m: Method[Any, Part], rows: list[dict[str, Any]]) -> list[str]:
             lines.append(f"|{path}|`{_cell(base)}`|`{_cell(changed)}`|")
         lines.append("")
     found = {row["name"]: row for row in rows}
+    seeds = {(row["slug"], row["name"]): (row["held"], row["seeds"]) for row in claims.seeded()["rows"]}
     for claim in catalogue.claims_of(m.slug):
         row = found.get(claim.name)
         verdict = "not run yet" if row is None else "holds" if row["holds"] else "**fails**"
         verdict = verdict[0].upper() + verdict[1:]
+        if (m.slug, claim.name) in seeds:
+            held, of = seeds[m.slug, claim.name]
+            verdict += f"; on {held} of {of} seeds"
         lines.append(f"- *{claim.kind}*: {claim.statement} Against: {claim.baseline}. {verdict}.")
         if row is not None:
             numbers = ", ".join(f"{name} {value:.4g}" for name, value in row["measured"].items())

@@ -3,6 +3,7 @@
 python -m benchmarks.claims               all claims, one process a core
 python -m benchmarks.claims --only bnpo   these methods' claims again; the others' results stay
 python -m benchmarks.claims --cluster auto   on every CPU of a Ray cluster
+python -m benchmarks.claims --seeds 5     the fast ones on their own seeds and on four fresh ones; claims-seeds.json
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from polopt.training.spread import Spread, spread_over
 
 ROOT = HERE.parent
 RESULTS = HERE / "results" / "claims.json"
+SEEDED = HERE / "results" / "claims-seeds.json"
 
 
 def check(slug: str) -> list[dict[str, Any]]:
@@ -50,16 +52,48 @@ def stored() -> dict[str, Any]:
     return json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.is_file() else {"about": {}, "rows": []}
 
 
+def on_seeds(slugs: list[str], seeds: int, about: dict[str, Any]) -> None:
+    """Runs the fast claims on several seeds, and writes on how many each holds; a run that is stopped goes on."""
+    found = seeded() if SEEDED.is_file() else {"rows": []}
+    done = {(row["slug"], row["name"]) for row in found["rows"] if row["commit"] == about["commit"]}
+    planned = [which for which in catalogue.planned_claims(slugs, "fast") if which not in done]
+    rows = {(row["slug"], row["name"]): row for row in found["rows"]}
+    for claim in catalogue.run_on_seeds(planned, seeds):
+        first = claim.rows[0]
+        rows[first.slug, first.name] = {
+            "slug": first.slug,
+            "name": first.name,
+            "kind": first.kind,
+            "held": claim.held,
+            "seeds": len(claim.rows),
+            "commit": about["commit"],
+            "measured": [row.measured for row in claim.rows],
+            "notes": [row.note for row in claim.rows if row.note.startswith("raised ")],
+        }
+        print(f"{first.slug} {first.name}: holds on {claim.held} of {len(claim.rows)} seeds", flush=True)
+        data = {"about": about, "rows": [rows[key] for key in sorted(rows)]}
+        SEEDED.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def seeded() -> dict[str, Any]:
+    """The last result on several seeds; nothing if there is none."""
+    return json.loads(SEEDED.read_text(encoding="utf-8")) if SEEDED.is_file() else {"about": {}, "rows": []}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="*", default=[], metavar="METHOD")
     parser.add_argument("--cluster", metavar="ADDRESS", help="of a Ray cluster; processes of this machine if none")
+    parser.add_argument("--seeds", type=int, default=1, metavar="N", help="of the fast claims, the own one among them")
     options = parser.parse_args()
     about, start = (
         {**table.about(ROOT, threads=1, module="claims"), "command": "python -m benchmarks.claims"},
         time.time(),
     )
     slugs = options.only or catalogue.slugs()
+    if options.seeds > 1:
+        on_seeds(slugs, options.seeds, about)
+        return
     rows = [row for row in stored()["rows"] if options.only and row["slug"] not in options.only]
     for row in checked(slugs, options.cluster):
         print(
