@@ -75,8 +75,8 @@ def _on_seeds() -> str:
         return ""
     always, never = (sum(row["held"] == of for row in rows) for of in (rows[0]["seeds"], 0))
     return (
-        f" Of {len(rows)} fast ones, run on {rows[0]['seeds']} seeds each, their own and others that they were not made "
-        f"with, {always} hold on every seed, {never} on none, and {len(rows) - always - never} on some."
+        f" Of {len(rows)} fast ones, run on {rows[0]['seeds']} seeds each, their own and others that they were not "
+        f"made with, {always} hold on every seed, {never} on none, and {len(rows) - always - never} on some."
     )
 
 
