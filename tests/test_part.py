@@ -274,7 +274,6 @@ class TestNames:
             ("methods.bnpo.BetaScal", "polopt.methods.bnpo has no part 'BetaScal'; did you mean 'BetaScale'?"),
             ("methods.bnpo.Clip", "polopt.methods.bnpo has no part 'Clip'; it is objectives.Clip"),
             ("credit.BetaScale", "polopt.credit has no part 'BetaScale'; it is methods.bnpo.BetaScale"),
-            ("credit.IsCorrect", "polopt.credit has no part 'IsCorrect'; it is features.IsCorrect"),
             ("methods.bnpoo.BetaScale", "polopt.methods has no file 'bnpoo'; did you mean 'bnpo'?"),
             ("methods.BetaScale", "polopt.methods has no file 'BetaScale'"),
         ],
