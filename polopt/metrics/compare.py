@@ -176,7 +176,8 @@ def _score_end(estimate: float, n: int, m: int, level: float, side: int) -> floa
     outer = float(side > 0)
     if estimate == outer:
         return outer
-    return float(brentq(excess, estimate, outer, xtol=1e-12))
+    # A little away from the estimate: at an estimate of 0 or 1 the variance there is 0, and so is the excess.
+    return float(brentq(excess, estimate + side * 1e-9, outer, xtol=1e-12))
 
 
 def permutation_p(x: ArrayLike, y: ArrayLike) -> float:

@@ -54,10 +54,13 @@ def test_improvement_counts_pairs_and_halves_ties():
     assert got.low <= got.estimate <= got.high
 
 
-def test_the_ends_solve_newcombes_equation():
-    x, y = [0.6, 0.7, 0.8, 0.4, 0.9, 0.65, 0.5], [0.5, 0.45, 0.55, 0.3, 0.62]
+@pytest.mark.parametrize("shift", [0.0, 1.0], ids=["some worse", "all better"])
+def test_the_ends_solve_newcombes_equation(shift):
+    x, y = [0.6 + shift, 0.7, 0.8, 0.4 + shift, 0.9, 0.65, 0.5 + shift], [0.5, 0.45, 0.55, 0.3, 0.62]
     got, k = probability_of_improvement(x, y, 0.9), 5
-    for end in (got.low, got.high):
+    assert (got.estimate, got.high) == (1, 1) if shift else got.high < 1
+    assert got.low < got.estimate
+    for end in (got.low, got.high) if not shift else (got.low,):
         variance = end * (1 - end) * (1 + k * (1 - end) / (2 - end) + k * end / (1 + end)) / 35
         assert abs(got.estimate - end) == pytest.approx(scipy.stats.norm.ppf(0.95) * math.sqrt(variance), abs=1e-9)
     mirrored = probability_of_improvement(y, x, 0.9)

@@ -18,6 +18,25 @@ def test_comparison_page_shows_the_table(tmp_path):
     assert re.search(r"bnpo 10 .*, paired", words)
 
 
+def test_a_star_stands_where_the_difference_remains_after_correction(tmp_path):
+    seeds = [1, 2, 3, 4]
+    base, better, alike = [0.50, 0.52, 0.48, 0.51], [0.90, 0.93, 0.87, 0.92], [0.51, 0.50, 0.50, 0.49]
+    methods = [{"name": n, "seeds": seeds, "final": f} for n, f in (("a", base), ("b", better), ("c", alike))]
+    comparison = Comparison.from_dict({"methods": methods})
+    assert [row.significant for row in comparison.table()] == [None, True, False]
+    page = compare_report(comparison, tmp_path / "three.html").read_text()
+    words = Reader(page).words
+    assert "+40.3 *" in words
+    assert words.count(" *") == 1
+    assert "of 2 equal methods 0.1 would differ from a by chance" in words
+    assert "100 %58 – 100 %" in words
+    assert page.count("n strong clear") == 1
+    page = compare_report(Comparison.from_dict({"methods": methods[:2]}), tmp_path / "two.html").read_text()
+    assert " *" not in Reader(page).words
+    assert "Holm" not in page
+    assert page.count("n strong clear") == 1
+
+
 def test_one_seed_each_still_compares(tmp_path):
     data = {"methods": [{"name": n, "seeds": [0], "final": [f]} for n, f in (("a", 0.5), ("b", 0.6))]}
     page = compare_report(Comparison.from_dict(data), tmp_path / "c.html").read_text()
