@@ -47,6 +47,13 @@ class UnprovidedError(UserError, ValueError):
     the fix."""
 
 
+# What every loop provides, whatever the kind of policy.
+CORE_FIELDS = frozenset(
+    {"mask", "rollout_logp", "old_logp", "ref_logp", "prev_logp", "value", "reward", "outcome"}
+    | {"terminated", "truncated", "group"}
+)
+
+
 @dataclasses.dataclass(frozen=True)
 class Lack:
     """One requirement of an algorithm that a loop does not meet.

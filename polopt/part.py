@@ -191,7 +191,7 @@ class Part(nn.Module):
         return frozenset().union(*(p.writes for p in self.parts()))
 
     def parts(self) -> Iterator[Part]:
-        """This part and, depth first, every part inside it."""
+        """Yields this part and, depth first, every part inside it."""
         return (m for m in self.modules() if isinstance(m, Part))
 
     def active_children(self) -> Iterator[Part]:

@@ -69,7 +69,7 @@ class Support:
 
     @property
     def truncated(self) -> bool:
-        """Whether some choices can never be sampled."""
+        """Tests whether some choices can never be sampled."""
         return self.top_k > 0 or self.top_p < 1
 
 

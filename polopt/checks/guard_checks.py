@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import random
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from polopt.checks.finding import CheckResult
-from polopt.checks.guard_rules import GUARD, GuardRow, brute_force
+from polopt.checks.guard_rules import OF_CALLS, OF_THE_GUARD, GuardRow
 from polopt.guards import Guard, PrivilegeRule, Privileges, ReplacingUpdate, ToolCall
 from polopt.guards.privileges import ANY_TOOL
 
@@ -19,16 +20,16 @@ LEFT_OUT = object()
 
 def guard_findings(guard: Guard) -> list[CheckResult]:
     """Returns what holds of a guard, and what breaks. Whether a verdict is the intended one is not checked: the rules
-    themselves say what is intended."""
+    themselves say what is intended. Calls are made from privilege rules; a guard without any is checked by what it
+    makes of an unknown tool, and as a part."""
     rules = [part for part in guard.parts() if isinstance(part, PrivilegeRule)]
     widens = any(isinstance(part, ReplacingUpdate) for part in guard.parts())
     allows_all = Privileges(rules=[PrivilegeRule(tool=ANY_TOOL)])
-    row = GuardRow(guard, calls_of(rules), lambda call, memory: True, update=allows_all, widens=widens)
+    row = GuardRow(guard, calls_of(rules), update=allows_all, widens=widens)
     found = []
-    for rule in GUARD:
-        if rule.test is brute_force:
-            continue
-        failure = rule.failure(row)  # type: ignore[arg-type]
+    for rule in (*(OF_CALLS if rules else ()), *OF_THE_GUARD):
+        # A new guard for each rule: what a guard wrongly remembers must not have been worn out by the rule before.
+        failure = rule.failure(dataclasses.replace(row, part=guard.but()))  # type: ignore[arg-type]
         sentence = "" if failure is None else failure.sentence
         found.append(CheckResult(rule.title, "holds" if failure is None else "breaks", sentence, rule.why))
     return found

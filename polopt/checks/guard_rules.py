@@ -15,16 +15,16 @@ class GuardRow:
     """A guard to check.
 
     calls: the complete set of calls.
-    reference: whether a call is allowed after others, computed independently of the guard.
     update: a guard to narrow it with.
     widens: its own updates may allow a call that was refused before.
+    reference: whether a call is allowed after others, computed independently of the guard; for `GUARD` alone.
     """
 
     part: Guard
     calls: Sequence[ToolCall]
-    reference: Callable[[ToolCall, Sequence[ToolCall]], bool]
     update: Guard
     widens: bool = False
+    reference: Callable[[ToolCall, Sequence[ToolCall]], bool] | None = None
 
 
 def memories(row: GuardRow, length: int = 2) -> list[tuple[ToolCall, ...]]:
@@ -39,6 +39,7 @@ def memories(row: GuardRow, length: int = 2) -> list[tuple[ToolCall, ...]]:
 
 def brute_force(row: GuardRow) -> None:
     """Compares the verdict on every call, after every sequence of allowed calls, with the reference."""
+    assert row.reference is not None, "there is no reference"
     for memory in memories(row):
         for call in row.calls:
             found, expected = row.part(call, memory).allow, row.reference(call, memory)
@@ -75,11 +76,18 @@ def refusals(row: GuardRow) -> None:
     assert not row.part(ToolCall("no such tool", {})).allow, "a tool that does not exist is allowed"
 
 
-GUARD = (
-    Rule("guard_brute_force", "brute force", brute_force, "A guard that is right most of the time is a hole."),  # type: ignore[arg-type]
+# Rules that compare verdicts on several calls.
+OF_CALLS = (
     Rule("guard_narrowing", "narrowing", narrowing, "What an attacker can bring about must not open a door."),  # type: ignore[arg-type]
     Rule("guard_stateless", "no state", stateless, "A verdict must be the same when it is looked into later."),  # type: ignore[arg-type]
+)
+OF_THE_GUARD = (
     Rule("guard_refusals", "refusals", refusals, "An unforeseen call is refused; a model must read why."),  # type: ignore[arg-type]
     Rule("guard_yaml", "YAML", yaml_returns, "A recipe is kept as YAML; what comes back is what was run."),
     Rule("guard_repr", "print", repr_builds, "What is printed in a report is read as what was run."),
+)
+GUARD = (
+    Rule("guard_brute_force", "brute force", brute_force, "A guard that is right most of the time is a hole."),  # type: ignore[arg-type]
+    *OF_CALLS,
+    *OF_THE_GUARD,
 )

@@ -34,7 +34,7 @@ class SampleBatch:
 
     @property
     def clean(self) -> bool:
-        """Whether the policy's outputs are finite off the mask, too."""
+        """Tests whether the policy's outputs are finite off the mask, too."""
         return all(bool(leaf.isfinite().all()) for leaf in self.leaves.values())
 
     def evaluation(self) -> Evaluation:

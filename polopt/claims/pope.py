@@ -9,7 +9,7 @@ from polopt.methods.pope import pope
 
 
 def moving() -> Algorithm:
-    """It may give all but the last step, as nothing less opens a lock, and finds out by itself how much is enough."""
+    """POPE whose hints may hold all but the last step, as nothing less opens a lock, and which moves them by itself."""
     return pope(checkpoints=12, most=1.0, tries=0, moving=True)
 
 

@@ -24,7 +24,7 @@ def trained() -> tuple[InContext, Abilities]:
 
 @functools.cache
 def foreseen(shuffled: bool = False) -> Foreseen:
-    """Its answers for the 50 other policies, given 256 of the prompts, at the rest."""
+    """Returns the predictions for the 50 other policies, given 256 of the prompts, at the rest."""
     predictor, known = trained()
     return foresee(predictor, known, range(150, 200), context=256, shuffled=shuffled)
 

@@ -62,7 +62,8 @@ def compare(
         typer.echo((folder / "comparison.json").read_text(encoding="utf-8"))
     else:
         screen.print(result_table(comparison))
-        screen.print(seeds_line(comparison), style="dim")
+        if line := seeds_line(comparison):
+            screen.print(line, style="dim")
     screen.print(f"Report  {page}", soft_wrap=True)
 
 
@@ -118,7 +119,7 @@ def seeds_line(comparison: Comparison) -> str:
     for method in others:
         pairs = [score - base[seed] for seed, score in zip(method.seeds, method.final, strict=True) if seed in base]
         spread = statistics.stdev(pairs) if len(pairs) > 1 else 0.0
-        if spread and size:
+        if spread and size > spread / 100:  # else some 80,000 seeds or more
             found.append(f"{method.name} {seeds_needed(size, spread, level=comparison.level)}")
     if not found:
         return ""

@@ -6,18 +6,16 @@ import dataclasses
 from collections.abc import Iterable
 
 from polopt.algorithm import Algorithm
-from polopt.capabilities import Capabilities
+from polopt.capabilities import CORE_FIELDS, Capabilities
 from polopt.lab.tree import TokenTree
 from polopt.policies.vocabulary import REDUCTIONS
 from polopt.sampling.source_protocols import CAPABILITIES
 
 SIGNAL = "extras.signal_"
-_FIELDS = frozenset(
-    {"mask", "rollout_logp", "old_logp", "ref_logp", "prev_logp", "value", "entropy", "reward", "outcome", "advantage"}
-    | {"terminated", "truncated", "group", "turn"}
-    | {"extras.tokens", "extras.answer", "extras.kind", "extras.index", "extras.leaf", "extras.answer_reward"}
-    | {"extras.given", "extras.hinted", "extras.greedy_reward", "extras.prompt_logp"}
-)
+_FIELDS = CORE_FIELDS | {
+    *("entropy", "advantage", "turn", "extras.given", "extras.hinted", "extras.greedy_reward", "extras.prompt_logp"),
+    *("extras.tokens", "extras.answer", "extras.kind", "extras.index", "extras.leaf", "extras.answer_reward"),
+}
 # `TreeSource` has all of them, for a policy with a critic and for temperatures that do not follow the entropy.
 TREE = Capabilities(
     name="the lab's tree",

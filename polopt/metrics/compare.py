@@ -55,22 +55,19 @@ def welch_difference(x: ArrayLike, y: ArrayLike, level: float = 0.95) -> Interva
 
 def mean_difference_p(x: ArrayLike, y: ArrayLike, *, paired: bool) -> float:
     """Returns the two-sided p value of equal means by the t test whose interval is `paired_difference`, or
-    `welch_difference`; 1 with one value on a side. Without any spread it is 1 for equal means, and 0 for others."""
-    from scipy.special import stdtr
+    `welch_difference`; 1 with one value on a side. Without any spread it is 1 for equal means, and 0 for others.
 
-    a, b = np.asarray(x, float), np.asarray(y, float)
-    interval = paired_difference(a, b) if paired else welch_difference(a, b)
+    Raises:
+        ValueError: as the interval's function.
+    """
+    from scipy import stats
+
+    interval = (paired_difference if paired else welch_difference)(x, y)
     if not math.isfinite(interval.low):
         return 1.0
-    if paired:
-        variance, freedom = (a - b).var(ddof=1) / a.size, a.size - 1
-    else:
-        u, v = a.var(ddof=1) / a.size, b.var(ddof=1) / b.size
-        variance = u + v
-        freedom = variance**2 / (u**2 / (a.size - 1) + v**2 / (b.size - 1)) if variance else 1
-    if variance == 0:
+    if interval.low == interval.high:
         return float(interval.estimate == 0)
-    return float(2 * stdtr(freedom, -abs(interval.estimate) / math.sqrt(variance)))
+    return float((stats.ttest_rel(x, y) if paired else stats.ttest_ind(x, y, equal_var=False)).pvalue)
 
 
 def holm(p: Sequence[float], level: float = 0.05) -> list[bool]:

@@ -133,7 +133,7 @@ class PlannedJob:
 
     @property
     def split(self) -> bool:
-        """Whether a minibatch takes several forward passes on a device."""
+        """Tests whether a minibatch takes several forward passes on a device."""
         return self.micro < math.ceil(self.rows / self.learners / self.minibatches)
 
     @property

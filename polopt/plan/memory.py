@@ -78,7 +78,8 @@ def computed_again(shape: ModelShape, tokens: float) -> float:
 
 
 def large_products(shape: ModelShape) -> tuple[bool, bool]:
-    """Whether those of attention, and of the MLP, keep what they read before it was normalised or activated."""
+    """Tests whether the products of attention, and of the MLP, keep their input from before its normalisation or
+    activation."""
     attention, mlp = (n * shape.width >= LARGE for n in (max(shape.queries, shape.keys), shape.inner))
     return attention, mlp
 

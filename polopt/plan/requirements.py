@@ -83,6 +83,6 @@ def requirements_of(algorithm: Algorithm, *, kept: float = 0.6, decisions: float
 
 
 def _of_named_policy(field: str) -> bool:
-    """Whether a field holds what a policy that the stage names computes, taken to be of the learner's size."""
+    """Tests whether a field holds what a policy that the stage names computes, taken to be of the learner's size."""
     others = TEACHER_FIELDS | {"extras.prompt_logp"}
     return bool(re.fullmatch(r"extras\.\w+_logp", field)) and field not in others and not field.startswith(OLD)

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 
 from polopt.algorithm import Algorithm
-from polopt.capabilities import Capabilities, capabilities_of
+from polopt.capabilities import CORE_FIELDS, Capabilities, capabilities_of
 from polopt.config import ConfigError
 from polopt.part_names import name_of
 from polopt.policies.chat_format import Dialogue
@@ -24,24 +24,11 @@ FIRST = 64
 # The prefix of fields with a world's signals, its numbers on an answer in addition to the reward.
 SIGNAL = "extras.signal_"
 
-_FIELDS = frozenset(
-    {
-        "mask",
-        "rollout_logp",
-        "old_logp",
-        "ref_logp",
-        "prev_logp",
-        "value",
-        "final_value",
-        "entropy",
-        "reward",
-        "outcome",
-    }
-    | {"terminated", "truncated", "group", "turn"}
-    | {"extras.answer_reward", "extras.given", "extras.hinted"}
-    | {"extras.tokens", "extras.answer", "extras.feedback", "extras.task", "extras.index", "extras.kind"}
-    | {"extras.kept", "extras.greedy_reward", "extras.prompt_logp"}
-)
+_FIELDS = CORE_FIELDS | {
+    *("final_value", "entropy", "turn", "extras.answer_reward", "extras.given", "extras.hinted"),
+    *("extras.tokens", "extras.answer", "extras.feedback", "extras.task", "extras.index", "extras.kind"),
+    *("extras.kept", "extras.greedy_reward", "extras.prompt_logp"),
+}
 _CANNOT = "needs {names}, which {loop} cannot provide; "
 LANGUAGE = Capabilities(
     name="language training",

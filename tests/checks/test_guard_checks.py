@@ -25,12 +25,19 @@ def verdicts(guard: Guard) -> dict[str, str]:
 
 @pytest.mark.parametrize("name", GUARDS)
 def test_every_guard_holds(name: str) -> None:
-    assert verdicts(GUARDS[name].part) == dict.fromkeys(TITLES, "holds")
+    guard = GUARDS[name].part
+    has_rules = any(isinstance(part, PrivilegeRule) for part in guard.parts())
+    assert verdicts(guard) == dict.fromkeys(TITLES if has_rules else TITLES[2:], "holds")
 
 
 @pytest.mark.parametrize("slug", po.slugs("guard"))
 def test_every_published_guard_holds(slug: str) -> None:
-    assert verdicts(part(slug)) == dict.fromkeys(TITLES, "holds")
+    rules = [{"tool": "send", "arguments": {"amount": {"maximum": 100}}}, {"tool": "read"}]
+    assert verdicts(part(slug, rules=rules)) == dict.fromkeys(TITLES, "holds")
+
+
+def test_without_rules_there_are_no_calls_to_compare() -> None:
+    assert verdicts(Privileges()) == dict.fromkeys(("refusals", "YAML", "print"), "holds")
 
 
 class Generous(Privileges):
@@ -50,8 +57,8 @@ class Generous(Privileges):
 @pytest.mark.parametrize(
     ("guard", "broken"),
     [
-        (Forgiving(), {"narrowing", "refusals"}),
-        (Counting(), {"narrowing", "no state", "refusals"}),
+        (Forgiving(), {"narrowing"}),
+        (Counting(), {"no state", "refusals"}),
         (DefaultAllow(), {"refusals"}),
         (Silent(), {"refusals"}),
         (Generous(), {"narrowing"}),
@@ -60,8 +67,7 @@ class Generous(Privileges):
 )
 def test_what_was_planted_is_found(guard: Guard, broken: set[str]) -> None:
     found = {title for title, verdict in verdicts(guard).items() if verdict == "breaks"}
-    assert found
-    assert found <= broken
+    assert found == broken
 
 
 def test_calls_stand_at_the_bounds() -> None:

@@ -12,7 +12,8 @@ from command import flat, lines, polopt, without_clocks
 from scipy import stats
 
 import polopt as po
-from polopt.metrics import Comparison
+from polopt.cli.compare import seeds_line
+from polopt.metrics import Comparison, MethodRuns
 from polopt.part_diff import diff
 from polopt.training.compare import label
 
@@ -53,19 +54,32 @@ def test_runs_of_one_seed_share_their_warm_up(compared: tuple[Path, str]) -> Non
         assert without_clocks(first) == without_clocks(second)
 
 
+def of_scores(base: list[float], other: list[float], unit: str) -> Comparison:
+    seeds = range(len(base))
+    return Comparison([MethodRuns("a", seeds, base), MethodRuns("b", seeds, other)], unit=unit)
+
+
 def test_the_table_says_how_many_seeds_a_difference_takes(compared: tuple[Path, str]) -> None:
-    methods = json.loads((compared[0] / "comparison.json").read_text())["methods"]
-    differences = np.subtract(methods[1]["final"], methods[0]["final"])
-    deviation = differences.std(ddof=1)
-    if deviation == 0:
-        assert "Seeds that would find" not in compared[1]
-        return
-    (said,) = re.findall(r"four times in five, by this spread: rloo\(kl=0.0\) (\d+)", flat(compared[1]))
-    ends = [
-        stats.nct.sf(stats.t.ppf(0.975, n - 1), n - 1, 0.05 / deviation * n**0.5) for n in (int(said), int(said) - 1)
-    ]
-    assert ends[0] > 0.79
-    assert int(said) == 2 or ends[1] < 0.8
+    data = json.loads((compared[0] / "comparison.json").read_text())
+    line = seeds_line(Comparison.from_dict(data))
+    assert flat(line) in flat(compared[1])
+    base, other = [0.5, 0.6, 0.4], [0.58, 0.6, 0.5]
+    (count,) = re.findall(
+        r"a difference of 5 points four times in five, by this spread: b (\d+)$",
+        seeds_line(of_scores(base, other, "share")),
+    )
+    deviation, found = np.subtract(other, base).std(ddof=1), []
+    for n in (int(count) - 1, int(count)):
+        bound, shift = stats.t.ppf(0.975, n - 1), 0.05 / deviation * n**0.5
+        found.append(stats.nct.sf(bound, n - 1, shift) + stats.nct.cdf(-bound, n - 1, shift))
+    assert found[0] < 0.8 <= found[1]
+
+
+def test_no_number_of_seeds_where_there_is_no_spread_or_too_much() -> None:
+    assert seeds_line(of_scores([0.5, 0.6], [0.6, 0.7], "share")) == ""
+    assert seeds_line(of_scores([0.5], [0.6], "share")) == ""
+    assert seeds_line(of_scores([1e-4, -1e-4, 1e-5], [900.0, -900.0, 3.0], "return")) == ""
+    assert "a difference of 10 four" in seeds_line(of_scores([100.0, 90.0, 110.0], [120.0, 90.0, 100.0], "return"))
 
 
 def test_the_numbers_are_those_of_the_runs(compared: tuple[Path, str]) -> None:

@@ -312,13 +312,13 @@ def test_rec_gives_credit_after_the_drop() -> None:
 
 @pytest.mark.parametrize(
     ("part", "settings"),
-    [("RatioGate", {"low": 1.5}), ("RatioGate", {"outer": (0.1, 2.0), "side": "ring"}), ("ImportanceWeight", {"high":
-    -1.0}),
-     ("ExponentialAdvantageWeight", {"temperature": 0.0})],
+    [(po.methods.rec.RatioGate, {"low": 1.5}), (po.methods.rec.RatioGate, {"outer": (0.1, 2.0), "side": "ring"}),
+     (po.objectives.ImportanceWeight, {"high": -1.0}),
+     (po.objectives.ExponentialAdvantageWeight, {"temperature": 0.0})],
 )  # fmt: skip
-def test_offpolicy_weights_refuse(part: str, settings) -> None:
-    with pytest.raises(ValueError, match=f"{part}: .*{next(iter(settings))}"):
-        getattr(po.methods.rec if part == "RatioGate" else po.objectives, part)(**settings)
+def test_offpolicy_weights_refuse(part, settings) -> None:
+    with pytest.raises(ValueError, match=f"{part.__name__}: .*{next(iter(settings))}"):
+        part(**settings)
 
 
 # NFT ----------------------------------------------------------------------------------------------------------

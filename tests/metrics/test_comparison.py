@@ -8,6 +8,7 @@ import scipy.stats
 from polopt.metrics import (
     Comparison,
     MethodRuns,
+    bootstrap,
     holm,
     improvement,
     iqm,
@@ -136,7 +137,7 @@ OUTCOMES = {
 @pytest.mark.parametrize("outcome", OUTCOMES)
 def test_equal_methods_seldom_differ(outcome: str, n: int) -> None:
     """A/A through `Comparison.table`, nominal 5 %: each of both flags stays within the simulation's own error of it."""
-    draws, repeats = OUTCOMES[outcome](np.random.default_rng(n), (300, 2, n)), 300
+    draws, repeats = OUTCOMES[outcome](np.random.default_rng(n), (1000, 2, n)), 1000
     flags = np.zeros(2)
     for a, b in draws:
         seeds = list(range(n))
@@ -149,6 +150,15 @@ def test_equal_methods_seldom_differ(outcome: str, n: int) -> None:
     assert (flags <= most).all(), flags / repeats
     if n == 3:
         assert flags[1] == 0
+
+
+def test_an_interval_that_is_too_narrow_would_be_seen() -> None:
+    """A percentile bootstrap of the same probability tells equal methods apart more often than that test allows."""
+    repeats, found = 300, 0
+    for a, b in np.random.default_rng(3).normal(size=(repeats, 2, 5)):
+        interval = bootstrap(improvement, a, b, resamples=500)
+        found += not interval.low <= 0.5 <= interval.high
+    assert found > scipy.stats.binom(repeats, 0.055).ppf(0.95)
 
 
 def test_a_table_of_equal_methods_seldom_has_a_star() -> None:

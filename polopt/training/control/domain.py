@@ -16,7 +16,7 @@ from torch import Tensor
 
 from polopt import ops
 from polopt.algorithm import Algorithm
-from polopt.capabilities import Capabilities
+from polopt.capabilities import CORE_FIELDS, Capabilities
 from polopt.config import ConfigError
 from polopt.errors import RunError
 from polopt.experience import Experience
@@ -32,22 +32,10 @@ from polopt.training.process_group import ProcessGroup
 from polopt.training.reference_policy import parameters_of
 from polopt.training.run import finished_run
 
-_FIELDS = frozenset(
-    {
-        "mask",
-        "rollout_logp",
-        "old_logp",
-        "ref_logp",
-        "prev_logp",
-        "value",
-        "final_value",
-        "reward",
-        "outcome",
-        "advantage",
-    }
-    | {"terminated", "truncated", "group", "extras.observation", "extras.action"}
-    | {"extras.episode_return", "extras.episode_length"}
-)
+_FIELDS = CORE_FIELDS | {
+    *("final_value", "advantage", "extras.observation", "extras.action"),
+    *("extras.episode_return", "extras.episode_length"),
+}
 CONTROL = Capabilities(
     name="control training",
     advantage_fields=_FIELDS,
