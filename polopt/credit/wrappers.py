@@ -12,7 +12,7 @@ from polopt.credit.estimators import RelativeAdvantage
 from polopt.credit.parts import Credit
 from polopt.experience import Experience
 from polopt.features.base import RowFeature, TokenFeature
-from polopt.features.rows import amount
+from polopt.features.rows import setting_values
 from polopt.fields import check_shape
 from polopt.part import Part
 from polopt.schedules import Schedule
@@ -25,7 +25,7 @@ class WeightedAdvantage(Part):
     weight: float | Schedule | RowFeature = 1.0
 
     def forward(self, experience: Experience) -> Tensor:
-        advantage, weight = self.credit(experience), amount(self.weight, experience)
+        advantage, weight = self.credit(experience), setting_values(self.weight, experience)
         return advantage * (weight[:, None].to(advantage.dtype) if isinstance(weight, Tensor) else weight)
 
 

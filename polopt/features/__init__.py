@@ -28,7 +28,6 @@ from polopt.features.rows import (
     RowField,
     SuccessRate,
     TurnCount,
-    amount,
 )
 
 __all__ = [
@@ -65,5 +64,4 @@ __all__ = [
     "TurnCount",
     "Unit",
     "WholeBatch",
-    "amount",
 ]

@@ -55,7 +55,7 @@ class RowField(RowFeature):
         return torch.as_tensor(experience.extras[self.name], device=experience.device)
 
 
-def amount(setting: float | Schedule | RowFeature, experience: Experience) -> float | Tensor:
+def setting_values(setting: float | Schedule | RowFeature, experience: Experience) -> float | Tensor:
     """Returns the current value of a setting: a number, or one for each row, [B]."""
     return setting(experience) if isinstance(setting, RowFeature) else now(setting)
 

@@ -14,7 +14,7 @@ from polopt.credit.parts import Credit
 from polopt.experience import Experience
 from polopt.features.base import Grouping, RowFeature
 from polopt.features.groupings import SamePrompt, single_row_groups
-from polopt.features.rows import MeanEntropy, amount
+from polopt.features.rows import MeanEntropy, setting_values
 from polopt.fields import check_shape
 from polopt.method import Paper, method
 from polopt.objectives import Clip, SequenceSum, Surrogate, TokenRatio
@@ -105,7 +105,7 @@ class HalfGroupAdvantage(Credit):
         inter = inter + (1 - share) * (self.lower * returns - self.upper * high)
         inter = torch.where(ops.group_size(group) > 1, inter, 0)
         intra = share * (returns - high) + (1 - share) * (returns - low)
-        mu = amount(self.mu, experience)
+        mu = setting_values(self.mu, experience)
         advantage = (mu * inter + (1 - mu) * intra).to(returns.dtype)
         return torch.where(experience.mask, advantage[:, None], 0)
 
