@@ -12,7 +12,8 @@ from typing import Any
 from benchmarks import claims, table
 from benchmarks.spec import HERE
 from polopt import catalogue
-from polopt.method import CLAIM_KINDS, TIERS, Method
+from polopt.claim import CLAIM_KINDS
+from polopt.method import TIERS, Method
 from polopt.part import Part
 from polopt.part_diff import diff
 

@@ -1,9 +1,12 @@
-"""Run every method's claims and keep the result: benchmarks/results/claims.json, shown in docs/methods.md.
+"""Run every method's claims, and keep the results: benchmarks/results/claims.json, shown on the pages of the methods.
 
-python -m benchmarks.claims               all claims, one process a core
-python -m benchmarks.claims --only bnpo   these methods' claims again; the others' results stay
-python -m benchmarks.claims --cluster auto   on every CPU of a Ray cluster
-python -m benchmarks.claims --seeds 5     the fast ones on their own seeds and on four fresh ones; claims-seeds.json
+python -m benchmarks.claims                 all claims and planted bugs, on five seeds that they were not made with
+python -m benchmarks.claims --only bnpo     these methods' again; the others' results stay
+python -m benchmarks.claims --fast          those of a few seconds; the results of the others stay
+python -m benchmarks.claims --cluster auto  on every CPU of a Ray cluster
+python -m benchmarks.claims --first-seed 77 --flips   on other fresh seeds; names what changes, and keeps nothing
+
+What is done is kept in runs/claims.jsonl, and continued when the command is stopped and given again.
 """
 
 from __future__ import annotations
@@ -11,106 +14,127 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import os
 import time
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import torch
+from rich.console import Console
 
 from benchmarks import table
 from benchmarks.spec import HERE
-from polopt import catalogue
-from polopt.training.spread import Spread, spread_over
+from polopt import catalogue, evidence
+from polopt.claim import Cost
+from polopt.cli.claims_page import measured
+from polopt.evidence import ClaimResult, ClaimRun, SeededClaim
 
 ROOT = HERE.parent
 RESULTS = HERE / "results" / "claims.json"
-SEEDED = HERE / "results" / "claims-seeds.json"
+KEPT = ROOT / "runs" / "claims.jsonl"
+SEEDS = 5
 
 
-def check(slug: str) -> list[dict[str, Any]]:
-    """The claims of one method, run on one thread."""
-    torch.set_num_threads(1)
-    return [dataclasses.asdict(result) for result in catalogue.run_claims([slug])]
+def row_of(seeded: SeededClaim) -> dict[str, Any]:
+    """A claim's row of the results: its numbers over the seeds, and on how many it holds."""
+    first = dataclasses.asdict(seeded.rows[0])
+    notes = dict.fromkeys(row.note for row in seeded.rows if row.note)
+    return {
+        **{key: value for key, value in first.items() if key not in ("seed", "mutation")},
+        "measured": seeded.measured,
+        "intervals": seeded.intervals,
+        "seconds": sum(row.seconds for row in seeded.rows) / len(seeded.rows),
+        "holds": seeded.held == len(seeded.rows),
+        "held": seeded.held,
+        "runs": len(seeded.rows),
+        "seeds": [row.seed for row in seeded.rows],
+        "note": " ".join(notes),
+    }
 
 
-def checked(slugs: list[str], cluster: str | None) -> Iterator[dict[str, Any]]:
-    with ExitStack() as stack:
-        if cluster is None:
-            spread: Spread = stack.enter_context(ProcessPoolExecutor(os.cpu_count() or 1)).map
-        else:
-            spread = stack.enter_context(spread_over(cluster))
-        for rows in spread(check, slugs):
-            yield from rows
+def killed(row: ClaimResult) -> dict[str, Any]:
+    """A planted bug's row of the results."""
+    bug = next(m for m in catalogue.mutations_of(row.slug) if m.name == row.mutation)
+    return {
+        "slug": row.slug,
+        "name": row.mutation,
+        "statement": bug.statement,
+        "claim": row.name,
+        "noticed": not row.holds,
+        "how": row.note if row.note.startswith(("raised", "did not end", "its process")) else "",
+    }
 
 
 def stored() -> dict[str, Any]:
-    """The last full result; nothing if there is none."""
-    return json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.is_file() else {"about": {}, "rows": []}
+    """The last results; nothing if there are none."""
+    empty: dict[str, Any] = {"about": {}, "rows": [], "mutations": []}
+    return json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.is_file() else empty
 
 
-def on_seeds(slugs: list[str], seeds: int, about: dict[str, Any]) -> None:
-    """Runs the fast claims on several seeds, and writes on how many each holds; a run that is stopped goes on."""
-    found = seeded() if SEEDED.is_file() else {"rows": []}
-    done = {(row["slug"], row["name"]) for row in found["rows"] if row["commit"] == about["commit"]}
-    planned = [which for which in catalogue.planned_claims(slugs, "fast") if which not in done]
-    rows = {(row["slug"], row["name"]): row for row in found["rows"]}
-    for claim in catalogue.run_on_seeds(planned, seeds):
-        first = claim.rows[0]
-        rows[first.slug, first.name] = {
-            "slug": first.slug,
-            "name": first.name,
-            "kind": first.kind,
-            "held": claim.held,
-            "seeds": len(claim.rows),
-            "commit": about["commit"],
-            "measured": [row.measured for row in claim.rows],
-            "notes": [row.note for row in claim.rows if row.note.startswith("raised ")],
-        }
-        print(f"{first.slug} {first.name}: holds on {claim.held} of {len(claim.rows)} seeds", flush=True)
-        data = {"about": about, "rows": [rows[key] for key in sorted(rows)]}
-        SEEDED.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+def merged(old: list[dict[str, Any]], new: list[dict[str, Any]], keys: tuple[str, ...]) -> list[dict[str, Any]]:
+    """New rows in the place of the old ones of the same name; those of methods and claims that are no more go."""
+    known = {
+        *((slug, claim.name) for slug in catalogue.slugs() for claim in catalogue.claims_of(slug)),
+        *((slug, bug.name) for slug in catalogue.slugs() for bug in catalogue.mutations_of(slug)),
+    }
+    rows = {tuple(row[key] for key in keys): row for row in [*old, *new]}
+    return [rows[key] for key in sorted(rows) if key in known]
 
 
-def seeded() -> dict[str, Any]:
-    """The last result on several seeds; nothing if there is none."""
-    return json.loads(SEEDED.read_text(encoding="utf-8")) if SEEDED.is_file() else {"about": {}, "rows": []}
+def flips(rows: list[dict[str, Any]]) -> list[str]:
+    """The claims whose number of seeds on which they hold is not that of the results, from some to all or none."""
+    before = {(row["slug"], row["name"]): row for row in stored()["rows"]}
+    found = []
+    for row in rows:
+        old = before.get((row["slug"], row["name"]))
+        if old is not None and old["holds"] != row["holds"]:
+            found.append(
+                f"{row['slug']} {row['name']}: {row['held']} of {row['runs']}, was {old['held']} of {old['runs']}"
+            )
+    return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="*", default=[], metavar="METHOD")
+    parser.add_argument("--fast", action="store_true", help="the claims of a few seconds alone")
     parser.add_argument("--cluster", metavar="ADDRESS", help="of a Ray cluster; processes of this machine if none")
-    parser.add_argument("--seeds", type=int, default=1, metavar="N", help="of the fast claims, the own one among them")
+    parser.add_argument("--seeds", type=int, default=SEEDS, metavar="N")
+    parser.add_argument(
+        "--first-seed", type=int, default=1, metavar="N", help="0 is the one that a claim was made with"
+    )
+    parser.add_argument("--flips", action="store_true", help="compare with the results instead of replacing them")
     options = parser.parse_args()
-    about, start = (
-        {**table.about(ROOT, threads=1, module="claims"), "command": "python -m benchmarks.claims"},
-        time.time(),
+    slugs, start = options.only or catalogue.slugs(), time.time()
+    cost: Cost | None = "fast" if options.fast else None
+    planned = evidence.planned_claims(slugs, cost)
+    runs: list[ClaimRun] = [
+        *evidence.planned_runs(planned, range(options.first_seed, options.first_seed + options.seeds)),
+        *evidence.planned_mutations(slugs, cost),
+    ]
+    about = table.about(ROOT, threads=1, module="claims")
+    found = measured(runs, Console(), evidence.run_spread(runs, options.cluster, KEPT))
+    seeded = evidence.by_claim([row for row in found if not row.mutation], planned)
+    rows, bugs = [row_of(claim) for claim in seeded], [killed(row) for row in found if row.mutation]
+    seconds = time.time() - start
+    if options.flips:
+        changed = flips(rows)
+        print("\n".join(changed) or "nothing flips")
+        raise SystemExit(1 if changed else 0)
+    for row in rows:
+        row["commit"] = about["commit"]
+    before = stored()
+    whole = not options.only and not options.fast
+    about = {**about, "seconds": seconds} if whole or not before["about"] else before["about"]
+    data = {
+        "about": about,
+        "rows": merged(before["rows"], rows, ("slug", "name")),
+        "mutations": merged(before.get("mutations", []), bugs, ("slug", "name")),
+    }
+    RESULTS.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    held, noticed = sum(row["holds"] for row in rows), sum(bug["noticed"] for bug in bugs)
+    print(
+        f"{held} of {len(rows)} claims hold on every seed, {noticed} of {len(bugs)} planted bugs are noticed, "
+        f"{seconds:.0f} s; written to {Path(RESULTS).relative_to(ROOT)}"
     )
-    slugs = options.only or catalogue.slugs()
-    if options.seeds > 1:
-        on_seeds(slugs, options.seeds, about)
-        return
-    rows = [row for row in stored()["rows"] if options.only and row["slug"] not in options.only]
-    for row in checked(slugs, options.cluster):
-        print(
-            f"{row['slug']} {row['name']}: {'holds' if row['holds'] else 'FAILS'}, {row['seconds']:.1f} s", flush=True
-        )
-        rows.append(row)
-    rows.sort(key=lambda row: row["slug"])
-    about |= {"seconds": time.time() - start, "load_after": os.getloadavg()}
-    if options.only:
-        # What a full run was made with stays; these methods were run again since.
-        before = stored()["about"]
-        about = {**before, "again": {**before.get("again", {}), **dict.fromkeys(options.only, about["commit"])}}
-    RESULTS.write_text(
-        json.dumps({"about": about, "rows": rows}, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
-    )
-    held = sum(row["holds"] for row in rows)
-    print(f"{held} of {len(rows)} claims hold, {about['seconds']:.0f} s; written to {Path(RESULTS).relative_to(ROOT)}")
 
 
 if __name__ == "__main__":

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
 import functools
 import importlib
 import inspect
-import os
 import pkgutil
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import polopt.methods
 from polopt.absent import unknown_method
+from polopt.claim import Claim, Mutation
 from polopt.errors import UserError
-from polopt.method import KINDS, Claim, ClaimKind, Method, usage_of, with_article
+from polopt.method import KINDS, Method, usage_of, with_article
 
 if TYPE_CHECKING:  # torch comes with the first method that is built
     from polopt.algorithm import Algorithm
@@ -97,6 +95,19 @@ def claims_of(slug: str) -> tuple[Claim, ...]:
         return ()
     module = importlib.import_module(f"polopt.claims.{method_file.stem}")
     return tuple(found for found in vars(module).values() if isinstance(found, Claim))
+
+
+def mutations_of(slug: str) -> tuple[Mutation, ...]:
+    """Returns the bugs that can be planted in the method, in the order of the file of its claims.
+
+    Raises:
+        UnknownMethod: as `find`.
+    """
+    method_file, *claims_file = files_of(slug_of(slug))
+    if not claims_file:
+        return ()
+    module = importlib.import_module(f"polopt.claims.{method_file.stem}")
+    return tuple(found for found in vars(module).values() if isinstance(found, Mutation))
 
 
 def part(slug: str, **settings: Any) -> Part:
@@ -236,127 +247,3 @@ def _wrong_kind(name: str, kind: Any, expected: str | None) -> str:
 def cite(names: Iterable[str]) -> str:
     """Returns the BibTeX of the methods' papers."""
     return "\n\n".join(find(n).paper.bibtex(_slug(n)) for n in names)
-
-
-Cost = Literal["fast", "slow"]
-
-
-@dataclasses.dataclass(frozen=True)
-class ClaimResult:
-    """The result of one claim. `dataclasses.asdict` of it is plain JSON data."""
-
-    slug: str
-    name: str
-    kind: ClaimKind
-    statement: str
-    baseline: str
-    criterion: str
-    measured: dict[str, float]
-    holds: bool
-    seconds: float
-    cost: str
-    note: str
-
-
-def planned_claims(names: Iterable[str], cost: Cost | None = None) -> list[tuple[str, str]]:
-    """Lists (method, claim) of these methods; cost selects the fast or the slow ones, None all.
-
-    Raises:
-        ValueError: there is no such method; the nearest name is given.
-    """
-    return [(slug, c.name) for slug in map(slug_of, names) for c in claims_of(slug) if cost in (None, c.cost)]
-
-
-def run_claim(which: tuple[str, str]) -> ClaimResult:
-    """Runs one claim of one method."""
-    slug, name = slug_of(which[0]), which[1]
-    claim = next(claim for claim in claims_of(slug) if claim.name == name)
-    finding, seconds = claim.check()
-    return ClaimResult(
-        slug=slug,
-        name=claim.name,
-        kind=claim.kind,
-        statement=claim.statement,
-        baseline=claim.baseline,
-        criterion=finding.criterion,
-        measured={k: float(v) for k, v in finding.measured.items()},
-        holds=bool(finding.holds),
-        seconds=seconds,
-        cost=claim.cost,
-        note=finding.note,
-    )
-
-
-@dataclasses.dataclass(frozen=True)
-class SeededClaim:
-    """A claim on several seeds. rows: the result of each, the first with the claim's own seeds.
-
-    Raises:
-        ValueError: no results.
-    """
-
-    rows: tuple[ClaimResult, ...]
-
-    def __post_init__(self) -> None:
-        if not self.rows:
-            raise ValueError("SeededClaim: needs a result or more, found none")
-
-    @property
-    def held(self) -> int:
-        """Returns the number of seeds on which the claim holds."""
-        return sum(row.holds for row in self.rows)
-
-
-def run_on_seeds(planned: Sequence[tuple[str, str]], seeds: int) -> Iterator[SeededClaim]:
-    """Runs claims on their own seeds and on `seeds` - 1 fresh ones, see `lab.fresh_seeds`; each seed in processes of
-    its own. Yields the claims in their order, each when its last seed is done. A claim that raises on a fresh seed does
-    not hold there, and its note says what was raised.
-
-    Raises:
-        ValueError: seeds < 1.
-    """
-    if seeds < 1:
-        raise ValueError(f"run_on_seeds: seeds must be at least 1, found {seeds}")
-    from concurrent.futures import ProcessPoolExecutor
-    from multiprocessing import get_context
-
-    with contextlib.ExitStack() as stack:
-        share = max(1, (os.cpu_count() or 1) // seeds)
-        pools = [
-            stack.enter_context(
-                ProcessPoolExecutor(share, mp_context=get_context("spawn"), initializer=_begin_seed, initargs=(number,))
-            )
-            for number in range(seeds)
-        ]
-        found = [pool.map(run_claim if number == 0 else _run_fresh, planned) for number, pool in enumerate(pools)]
-        for rows in zip(*found, strict=True):
-            yield SeededClaim(rows)
-
-
-def _run_fresh(which: tuple[str, str]) -> ClaimResult:
-    try:
-        return run_claim(which)
-    except Exception as error:
-        claim = next(claim for claim in claims_of(which[0]) if claim.name == which[1])
-        note = f"raised {type(error).__name__}: {error}"
-        return ClaimResult(
-            which[0], claim.name, claim.kind, claim.statement, claim.baseline, "", {}, False, 0.0, claim.cost, note
-        )
-
-
-def _begin_seed(number: int) -> None:
-    import torch
-
-    from polopt.lab.fresh_seeds import shift_seeds
-
-    torch.set_num_threads(1)
-    shift_seeds(number)
-
-
-def run_claims(names: Iterable[str], cost: Cost | None = None) -> Iterator[ClaimResult]:
-    """Runs the claims of these methods, one by one.
-
-    Raises:
-        ValueError: as `planned_claims`.
-    """
-    return map(run_claim, planned_claims(names, cost))

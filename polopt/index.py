@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from polopt import catalogue
-from polopt.method import KINDS, ClaimKind, Kind, Paper, Tier
+from polopt.claim import ClaimKind
+from polopt.method import KINDS, Kind, Paper, Tier
 
 FILE = Path(__file__).with_name("index.json")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import time
 import typing
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, get_args
@@ -68,73 +67,6 @@ class Paper:
             f"@misc{{{key},\n  title = {{{self.title}}},\n  author = {{{self.authors}}},\n"
             f"{where}  year = {{{self.year}}},\n}}"
         )
-
-
-ClaimKind = Literal["headline", "part", "identity", "theory", "limit", "ours"]
-# Kind of claim -> what it shows, and does not show. Only the first is what a paper is published for.
-CLAIM_KINDS: dict[ClaimKind, str] = {
-    "headline": "the effect that the paper is published for",
-    "part": "one step of the paper's argument, or an effect beside the headline",
-    "identity": "an equation of the formula, restated as a measurement",
-    "theory": "a theorem, or a tool of the paper; the method itself need not run",
-    "limit": "where the paper's effect ends, or turns round",
-    "ours": "a variant that the paper does not have",
-}
-
-
-@dataclasses.dataclass(frozen=True)
-class Finding:
-    """The result of a claim's program.
-
-    measured: named numbers. criterion: the condition of the claim, in words and numbers. holds: whether it is met.
-    note: further results, above all why a claim fails.
-    """
-
-    measured: dict[str, float]
-    criterion: str
-    holds: bool
-    note: str = ""
-
-
-@dataclasses.dataclass(frozen=True)
-class Claim:
-    """A statement and the program that measures it. cost "fast" is a few seconds at most, "slow" is more.
-
-    kind: what the statement is to its paper, see `CLAIM_KINDS`.
-    refuted: an honest test contradicts the claim, which stays, shown as failing; its finding's note has the reason.
-    """
-
-    name: str
-    statement: str
-    kind: ClaimKind
-    baseline: str
-    run: Callable[[], Finding]
-    cost: Literal["fast", "slow"] = "fast"
-    refuted: bool = False
-
-    def check(self) -> tuple[Finding, float]:
-        """Runs the claim, and returns the finding and its seconds."""
-        start = time.perf_counter()
-        finding = self.run()
-        return finding, time.perf_counter() - start
-
-
-def claim(
-    statement: str,
-    *,
-    kind: ClaimKind,
-    baseline: str = "",
-    cost: Literal["fast", "slow"] = "fast",
-    refuted: bool = False,
-) -> Callable[[Callable[[], Finding]], Claim]:
-    """Returns a decorator that makes a claim from the program that measures it. Its name is the function's, its paper
-    the file's.
-    """
-
-    def make(run: Callable[[], Finding]) -> Claim:
-        return Claim(run.__name__, statement, kind, baseline, run, cost, refuted)
-
-    return make
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -2,10 +2,10 @@
 
 import torch
 
+from polopt.claim import Finding, claim
 from polopt.claims.problems.thinking import ThinkingPolicy, frontier, questions, taught
 from polopt.credit import GroupMean, RelativeAdvantage
 from polopt.features.masks import AnswerMatches, TaskKindIs
-from polopt.method import Finding, claim
 from polopt.methods.adacot import MaskThinkDecision, adacot
 
 # On the lab's questions: no critic; the first token, 0 or 1, marks whether an answer was thought about.

@@ -2,9 +2,9 @@
 
 import torch
 
+from polopt.claim import Finding, claim
 from polopt.lab import TabularPolicy, TokenTree, expectation, train
 from polopt.lab.problems import lengths
-from polopt.method import Finding, claim
 from polopt.methods.bapo_clip import BalancedClip, Share, bapo_clip, right_pull, wrong_pull
 from polopt.objectives import Clip, PolicyGradient, SurrogateTerm
 

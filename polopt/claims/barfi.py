@@ -2,9 +2,9 @@
 
 import torch
 
+from polopt.claim import Finding, claim
 from polopt.claims.problems.bilevel import Bilevel, align, good_hint, wrong_goal
 from polopt.claims.problems.sampled import SampledBilevel
-from polopt.method import Finding, claim
 from polopt.methods.barfi import barfi
 from polopt.problems.mdp import random_mdp
 from polopt.solvers import ConjugateGradient, Neumann, implicit_gradient

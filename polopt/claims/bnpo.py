@@ -5,9 +5,9 @@ import math
 import torch
 from torch import Tensor
 
+from polopt.claim import Finding, claim
 from polopt.experience import Experience
 from polopt.lab import TabularPolicy, TokenTree, bias_variance
-from polopt.method import Finding, claim
 from polopt.methods.bnpo import BetaScale, bnpo
 
 

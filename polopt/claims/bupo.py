@@ -2,10 +2,10 @@
 
 import torch
 
+from polopt.claim import Finding, claim
 from polopt.lab import TreeSource, train
 from polopt.lab.problems import modular_sums
 from polopt.layers import Layer
-from polopt.method import Finding, claim
 from polopt.methods.bupo import bupo
 
 

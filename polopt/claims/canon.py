@@ -2,10 +2,10 @@
 
 import torch
 
+from polopt.claim import Finding, claim
 from polopt.credit import GroupMean, RelativeAdvantage
 from polopt.experience import Experience
 from polopt.features.rows import RowField
-from polopt.method import Finding, claim
 from polopt.methods.canon import HalfGroupAdvantage
 
 

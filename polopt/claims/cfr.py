@@ -2,8 +2,8 @@
 
 import math
 
+from polopt.claim import Finding, claim
 from polopt.lab.games import exploitabilities
-from polopt.method import Finding, claim
 from polopt.methods.cfr import cfr
 from polopt.problems import kuhn_poker, leduc_poker
 

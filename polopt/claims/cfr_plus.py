@@ -1,7 +1,7 @@
 """What CFR+ claims, measured."""
 
+from polopt.claim import Finding, claim
 from polopt.lab.games import exploitabilities
-from polopt.method import Finding, claim
 from polopt.methods.cfr import cfr
 from polopt.methods.cfr_plus import cfr_plus
 from polopt.problems import kuhn_poker, leduc_poker

@@ -3,10 +3,10 @@
 import torch
 
 from polopt.algorithm import Algorithm
+from polopt.claim import Finding, claim
 from polopt.claims.problems.proxies import chi_square, correlated_proxies, loved_and_rare, optimised
 from polopt.experience import Experience
 from polopt.lab import TabularPolicy, TokenTree, train
-from polopt.method import Finding, claim
 from polopt.methods.chi2_occupancy import chi2_occupancy
 from polopt.methods.ppo import ppo
 from polopt.metrics import ProxyHacking, least_true_gain, proxy_hacking

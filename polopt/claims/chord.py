@@ -1,9 +1,9 @@
 """These programs measure what the paper of CHORD claims."""
 
 from polopt.algorithm import Algorithm
+from polopt.claim import Finding, claim
 from polopt.lab import train
 from polopt.lab.demonstrations import another_style
-from polopt.method import Finding, claim
 from polopt.methods.chord import chord
 from polopt.methods.sft import sft
 

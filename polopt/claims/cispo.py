@@ -1,7 +1,7 @@
 """These programs measure what the paper of CISPO claims."""
 
+from polopt.claim import Finding, claim
 from polopt.lab.claims import push, rare_arm
-from polopt.method import Finding, claim
 from polopt.methods.cispo import cispo
 from polopt.objectives import Clip, ClipWeight
 

@@ -5,6 +5,7 @@ import math
 import torch
 
 from polopt.algorithm import Algorithm
+from polopt.claim import Finding, claim
 from polopt.lab.entropies import (
     EntropyLeft,
     correlation,
@@ -14,7 +15,6 @@ from polopt.lab.entropies import (
     questions,
     softmaxes,
 )
-from polopt.method import Finding, claim
 from polopt.methods.clip_cov_kl_cov import clip_cov_kl_cov
 from polopt.metrics import entropy_law, entropy_shift
 

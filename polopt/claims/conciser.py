@@ -2,9 +2,9 @@
 
 import torch
 
+from polopt.claim import Finding, claim
 from polopt.experience import Experience
 from polopt.lab.length_bandit import thrift
-from polopt.method import Finding, claim
 from polopt.methods.conciser import conciser
 from polopt.rewards import LinearLength, OutcomeReward
 

@@ -5,11 +5,11 @@ import math
 import torch
 
 from polopt.algorithm import Algorithm
+from polopt.claim import Finding, claim
 from polopt.evaluation import Evaluation
 from polopt.experience import Experience
 from polopt.lab import TabularPolicy, TokenTree, flat_gradient
 from polopt.lab.shapes import steps_to, stuck
-from polopt.method import Finding, claim
 from polopt.methods.copo import copo
 from polopt.methods.grpo import grpo
 from polopt.objectives import Clip

@@ -4,8 +4,8 @@ import itertools
 
 import torch
 
+from polopt.claim import Finding, claim
 from polopt.claims.problems.mnns import MixtureSource, accuracy, fit, signed_sums
-from polopt.method import Finding, claim
 from polopt.methods.cot2 import cot2
 from polopt.policies.mixture import Certain, Tokens
 

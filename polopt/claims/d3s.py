@@ -5,8 +5,8 @@ import itertools
 import torch
 
 from polopt.algorithm import Algorithm
+from polopt.claim import Finding, claim
 from polopt.lab.selection import learn, step_norm, two_keys
-from polopt.method import Finding, claim
 from polopt.methods.d3s import HighestVariance, TopDecisions, d3s, most_varied
 
 

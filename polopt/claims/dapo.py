@@ -1,12 +1,21 @@
 """These programs measure what the paper of DAPO claims."""
 
 import torch
+from torch import Tensor
 
+from polopt.algorithm import Algorithm
+from polopt.claim import Finding, Replace, claim, mutation
+from polopt.evaluation import Evaluation
 from polopt.experience import Experience
 from polopt.lab.claims import rare_arm, unanimous
-from polopt.method import Finding, claim
+from polopt.lab.effects import More, effect
+from polopt.lab.progress import learned, uneven
 from polopt.methods.dapo import dapo
+from polopt.methods.grpo import grpo
+from polopt.objectives import Clip
+from polopt.objectives.surrogate_terms import pessimistic
 from polopt.rewards import OverlongPenalty
+from polopt.sampling import MixedGroups
 
 
 @claim("The length penalty is the paper's, piece by piece.", kind="identity", baseline="the hard limit alone")
@@ -46,3 +55,50 @@ def dynamic() -> Finding:
         criterion="idle groups 0, unfiltered > 0.5; gradient norm > 1.5x",
         holds=ours[0] == 0 and plain[0] > 0.5 and ours[1] > 1.5 * plain[1],
     )
+
+
+def _learned(algorithm: Algorithm, seed: int, step_size: float) -> dict[str, float]:
+    return learned(algorithm, uneven(seed), steps=40, epochs=4, step_size=step_size, seed=seed)
+
+
+@effect(
+    "In as many steps it has learned more of tasks of very different difficulty.",
+    kind="headline",
+    method=lambda: dapo(group=8),
+    controls={"grpo": lambda: grpo(group=8, kl=0.0)},
+    step_sizes=(4.0, 8.0, 16.0, 32.0, 64.0),
+    criteria=[More("mean success", by=0.02)],
+    cost="slow",
+    note="The paper counts steps. Its batches are refilled, and cost more answers: see the next claim.",
+)
+def learns_more(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
+    return _learned(algorithm, seed, step_size)
+
+
+@effect(
+    "It does so at equal answers, too.",
+    kind="limit",
+    method=lambda: dapo(group=8),
+    controls={"grpo, seven times the group": lambda: grpo(group=56, kl=0.0)},
+    step_sizes=(4.0, 8.0, 16.0, 32.0, 64.0),
+    criteria=[More("mean success", by=0.0)],
+    budget="answers",
+    cost="slow",
+    refuted=True,
+    note="Larger groups have fewer unanimous ones, and more answers of hard tasks: grpo spends its answers as well.",
+)
+def at_equal_answers(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
+    return _learned(algorithm, seed, step_size)
+
+
+@mutation("The upper bound of the clip is the lower one.", kills=rare_success)
+def upper_is_lower(replace: Replace) -> None:
+    def forward(self: Clip, log_ratio: Tensor, experience: Experience, _: Evaluation) -> tuple[Tensor, Tensor]:
+        return pessimistic(log_ratio.exp(), experience.advantage, 1 - self.low, 1 + self.low)
+
+    replace(Clip, "forward", forward)
+
+
+@mutation("Groups whose answers are all right, or all wrong, are kept.", kills=dynamic)
+def keeps_unanimous(replace: Replace) -> None:
+    replace(MixedGroups, "forward", lambda self, experience: experience)

@@ -4,12 +4,12 @@ from typing import Literal
 
 import torch
 
+from polopt.claim import Finding, claim
 from polopt.evaluation import Evaluation
 from polopt.experience import Experience
 from polopt.lab import TabularPolicy, TokenTree, expectation, train
 from polopt.lab.claims import term_variance
 from polopt.lab.problems import lengths
-from polopt.method import Finding, claim
 from polopt.methods.dhpo import HybridClip, dhpo
 from polopt.methods.grpo import grpo
 from polopt.methods.gspo import gspo

@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from polopt.claim import Finding, claim
 from polopt.lab.logged import PROBLEMS, estimated, small_problem
-from polopt.method import Finding, claim
 from polopt.methods.doubly_robust import doubly_robust
 from polopt.methods.pdis import pdis
 from polopt.metrics import DirectMethod, LoggedValues

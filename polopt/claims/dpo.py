@@ -2,10 +2,10 @@
 
 import torch
 
+from polopt.claim import Finding, claim
 from polopt.lab.claims import descend
 from polopt.lab.policy import TabularPolicy
 from polopt.lab.preferences import distance, every_preference
-from polopt.method import Finding, claim
 from polopt.methods.dpo import dpo
 from polopt.methods.sft import sft
 

@@ -1,8 +1,8 @@
 """These programs measure what the paper of Dr. GRPO claims."""
 
+from polopt.claim import Finding, claim
 from polopt.lab import expectation, train
 from polopt.lab.problems import lengths, wrong_lengths
-from polopt.method import Finding, claim
 from polopt.methods.dr_grpo import dr_grpo
 from polopt.objectives import SequenceMean, SequenceSum
 

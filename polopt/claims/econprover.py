@@ -2,8 +2,8 @@
 
 import torch
 
+from polopt.claim import Finding, claim
 from polopt.claims.problems.alike import solved_by, switched, ways
-from polopt.method import Finding, claim
 from polopt.methods.econprover import TaggedPrompts, econprover
 from polopt.methods.ppo import ppo
 

@@ -4,10 +4,10 @@ import torch
 
 from polopt import ops
 from polopt.algorithm import Algorithm
+from polopt.claim import Finding, claim
 from polopt.claims.problems.corridor import Corridor, walk
 from polopt.credit import ModulatedAdvantage, RelativeAdvantage
 from polopt.experience import Experience
-from polopt.method import Finding, claim
 from polopt.methods.empg import TurnCertainty, empg
 from polopt.methods.grpo import grpo
 from polopt.sampling.parts import RolloutRequest

@@ -3,10 +3,10 @@
 import torch
 
 from polopt.algorithm import Algorithm
+from polopt.claim import Finding, claim
 from polopt.claims.problems.facts import Facts, SubjectPolicy, copied, drift, edited, edits
 from polopt.lab import train
 from polopt.lab.claims import push
-from polopt.method import Finding, claim
 from polopt.methods.etcon import etcon
 from polopt.methods.sft import sft
 from polopt.objectives import Surrogate

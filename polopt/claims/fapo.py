@@ -4,10 +4,10 @@ import itertools
 
 import torch
 
+from polopt.claim import Finding, claim
 from polopt.claims.problems.guessing import guess_or_reason
 from polopt.experience import Experience
 from polopt.features.masks import AnswerMatches
-from polopt.method import Finding, claim
 from polopt.methods.fapo import fapo
 
 

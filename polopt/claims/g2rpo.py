@@ -3,11 +3,11 @@
 import torch
 
 from polopt import ops
+from polopt.claim import Finding, claim
 from polopt.credit import RelativeAdvantage
 from polopt.experience import Experience
 from polopt.lab import TabularPolicy, TokenTree, expectation
 from polopt.lab.shapes import windfall_bandit
-from polopt.method import Finding, claim
 from polopt.methods.g2rpo import EntropyBand, NormalScores, g2rpo
 from polopt.sampling import Rollouts
 

@@ -1,8 +1,8 @@
 """These programs measure what the paper of GRPO claims."""
 
+from polopt.claim import Finding, claim
 from polopt.lab.claims import norms_by_success
 from polopt.lab.kl import kl_table, three_actions
-from polopt.method import Finding, claim
 from polopt.methods.grpo import grpo
 
 

@@ -5,8 +5,8 @@ import itertools
 import torch
 
 from polopt.algorithm import Algorithm
+from polopt.claim import Finding, claim
 from polopt.lab import ChainSource, GaussianChain, learning
-from polopt.method import Finding, claim
 from polopt.methods.grpo_guard import GRPOGuardRatio, grpo_guard
 from polopt.objectives import Clip, Objective, Ratio, Surrogate, TokenMean, TokenRatio, Unclipped
 

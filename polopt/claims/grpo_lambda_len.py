@@ -2,8 +2,8 @@
 
 import math
 
+from polopt.claim import Finding, claim
 from polopt.lab.length_bandit import stable_for, thrift
-from polopt.method import Finding, claim
 from polopt.methods.grpo_lambda_len import grpo_lambda_len
 from polopt.rewards import LinearLength, OutcomeReward, RelativeLength
 

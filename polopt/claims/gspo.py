@@ -1,9 +1,9 @@
 """These programs measure what the paper of GSPO claims."""
 
+from polopt.claim import Finding, claim
 from polopt.lab import expectation
 from polopt.lab.claims import ratio_variance
 from polopt.lab.problems import lengths
-from polopt.method import Finding, claim
 from polopt.methods.gspo import gspo
 from polopt.objectives import Clip, SequenceRatio, TokenRatio
 

@@ -2,10 +2,10 @@
 
 import torch
 
+from polopt.claim import Finding, claim
 from polopt.credit import RelativeAdvantage
 from polopt.lab import TabularPolicy, TokenTree, TreeSource
 from polopt.lab.tree import flat_gradient
-from polopt.method import Finding, claim
 from polopt.methods.gtalign import arithmetic_mean, choose, efficient, gtalign
 from polopt.rewards import OutcomeReward, geometric_mean
 

@@ -2,9 +2,9 @@
 
 import torch
 
+from polopt.claim import Finding, claim
 from polopt.lab import bias_variance
 from polopt.lab.budgets import log_likelihood, many_answers, until
-from polopt.method import Finding, claim
 from polopt.methods.gvm import gvm
 from polopt.sampling import EqualRollouts, neyman
 

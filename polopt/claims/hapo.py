@@ -5,11 +5,11 @@ import dataclasses
 import torch
 
 from polopt.algorithm import Algorithm
+from polopt.claim import Finding, claim
 from polopt.credit import Credit, RelativeAdvantage
 from polopt.lab import TreeSource
 from polopt.lab.entropies import at_equal_success, fork_curve, forks_and_fillers
 from polopt.lab.problems import lengths
-from polopt.method import Finding, claim
 from polopt.methods.dapo import dapo
 from polopt.methods.hapo import hapo
 from polopt.rewards import OutcomeReward

@@ -4,11 +4,11 @@ from typing import Any
 
 import torch
 
+from polopt.claim import Finding, claim
 from polopt.claims.problems.phrasings import dependence, divergence, recommender
 from polopt.features.base import Grouping
 from polopt.features.groupings import SameKind, WholeBatch
 from polopt.lab import TabularPolicy, TokenTree, train
-from polopt.method import Finding, claim
 from polopt.methods.infocons import infocons
 
 

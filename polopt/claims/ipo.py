@@ -1,10 +1,10 @@
 """These programs measure what the paper of IPO claims."""
 
 from polopt.algorithm import Algorithm
+from polopt.claim import Finding, claim
 from polopt.lab.policy import TabularPolicy
 from polopt.lab.preferences import descended, paired
 from polopt.lab.tree import TokenTree
-from polopt.method import Finding, claim
 from polopt.methods.dpo import dpo
 from polopt.methods.ipo import ipo
 

@@ -2,8 +2,8 @@
 
 import torch
 
+from polopt.claim import Finding, claim
 from polopt.lab.budgets import graded, mixed_share, pool, value_after
-from polopt.method import Finding, claim
 from polopt.methods.grpo import grpo
 from polopt.methods.knapsack_rl import knapsack_rl
 from polopt.objectives import PromptMean

@@ -1,7 +1,7 @@
 """These programs measure what the paper of LATR claims."""
 
+from polopt.claim import Finding, claim
 from polopt.claims.problems.crossroads import Roads, branchings, crossroads, distinct
-from polopt.method import Finding, claim
 from polopt.methods.latr import latr
 from polopt.sampling import Lookahead
 

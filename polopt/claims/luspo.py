@@ -2,9 +2,9 @@
 
 import torch
 
+from polopt.claim import Finding, claim
 from polopt.lab import expectation, train
 from polopt.lab.problems import longer_is_better
-from polopt.method import Finding, claim
 from polopt.methods.luspo import luspo
 from polopt.objectives import SequenceMean
 

@@ -4,8 +4,8 @@ import copy
 
 import torch
 
+from polopt.claim import Finding, claim
 from polopt.lab import TabularPolicy, TokenTree, train
-from polopt.method import Finding, claim
 from polopt.methods.mpo_meta import AuditedRubric, mpo_meta
 from polopt.rewards import Item
 

@@ -4,13 +4,13 @@ import math
 
 import torch
 
+from polopt.claim import Finding, claim
 from polopt.credit import GroupStd
 from polopt.evaluation import Evaluation
 from polopt.experience import Experience
 from polopt.features.masks import IsCorrect
 from polopt.lab import TabularPolicy, TokenTree, expectation, flat_gradient, train
 from polopt.lab.problems import many_right
-from polopt.method import Finding, claim
 from polopt.methods.dr_grpo import dr_grpo
 from polopt.methods.nft import NFTTerm, nft
 from polopt.objectives import (

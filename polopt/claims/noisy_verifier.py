@@ -5,11 +5,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from polopt.claim import Finding, claim
 from polopt.claims.problems.verifier import expected_push, learned
 from polopt.credit import RelativeAdvantage
 from polopt.experience import Experience
 from polopt.lab import TabularPolicy, TokenTree, train
-from polopt.method import Finding, claim
 from polopt.methods.grpo import grpo
 from polopt.methods.noisy_verifier import BackwardCorrected, FixedRates, NotedRates, noisy_verifier
 from polopt.rewards import OutcomeReward

@@ -2,11 +2,11 @@
 
 import torch
 
+from polopt.claim import Finding, claim
 from polopt.evaluation import Evaluation
 from polopt.experience import Experience
 from polopt.lab import TabularPolicy, TokenTree, train
 from polopt.lab.demonstrations import noisy_labels
-from polopt.method import Finding, claim
 from polopt.methods.otr import otr
 from polopt.methods.sft import sft
 

@@ -1,7 +1,7 @@
 """These programs measure what the paper of PDIS claims."""
 
+from polopt.claim import Finding, claim
 from polopt.lab.logged import PROBLEMS, estimated, small_problem
-from polopt.method import Finding, claim
 from polopt.methods.pdis import pdis
 from polopt.metrics import TrajectoryImportanceSampling
 

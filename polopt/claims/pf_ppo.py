@@ -1,9 +1,9 @@
 """These programs measure what the paper of PF-PPO claims."""
 
 from polopt.algorithm import Algorithm
+from polopt.claim import Finding, claim
 from polopt.lab import TabularPolicy, TokenTree, train
 from polopt.lab.selection import Trusted, as_rows, rewarded
-from polopt.method import Finding, claim
 from polopt.methods.pf_ppo import RankedRows, pf_ppo
 from polopt.metrics import most_reliable
 

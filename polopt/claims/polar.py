@@ -6,9 +6,9 @@ import torch
 
 from polopt.backends import Pairs, TextScorer, fit_scorer, same_policy_pairs
 from polopt.backends.scorer import ScorerShape
+from polopt.claim import Finding, claim
 from polopt.claims.problems.bigrams import Bigrams, BigramSource, spelled
 from polopt.lab import learning
-from polopt.method import Finding, claim
 from polopt.methods.polar import polar
 from polopt.rewards import Judge, LearnedJudge
 

@@ -3,8 +3,8 @@
 import torch
 
 from polopt.algorithm import Algorithm
+from polopt.claim import Finding, claim
 from polopt.lab import TabularPolicy, TokenTree, train
-from polopt.method import Finding, claim
 from polopt.methods.grpo import grpo
 from polopt.methods.policy_cliff import policy_cliff
 from polopt.metrics import policy_stability, q_values

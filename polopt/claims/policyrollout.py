@@ -3,11 +3,11 @@
 import torch
 
 from polopt.algorithm import Algorithm
+from polopt.claim import Finding, claim
 from polopt.credit import RelativeAdvantage
 from polopt.evaluation import Evaluation
 from polopt.lab import TreeSource, flat_gradient
 from polopt.lab.helped import Reading, course, rulebook
-from polopt.method import Finding, claim
 from polopt.methods.grpo import grpo
 from polopt.methods.policyrollout import RulePrompts, policyrollout
 from polopt.objectives import OldPolicyRatio, PolicyGradient, SequenceSum, Surrogate, TokenRatio, Unclipped

@@ -1,9 +1,9 @@
 """These programs measure what the paper of POPE claims."""
 
 from polopt.algorithm import Algorithm
+from polopt.claim import Finding, claim
 from polopt.lab import TreeSource
 from polopt.lab.helped import course, lock
-from polopt.method import Finding, claim
 from polopt.methods.grpo import grpo
 from polopt.methods.pope import pope
 

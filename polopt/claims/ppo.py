@@ -1,10 +1,10 @@
 """These programs measure what the paper of PPO claims."""
 
+from polopt.claim import Finding, claim
 from polopt.credit import GAE
 from polopt.lab import expectation
 from polopt.lab.claims import drift, with_exact_critic
 from polopt.lab.problems import digits
-from polopt.method import Finding, claim
 from polopt.methods.ppo import ppo
 from polopt.objectives import SequenceSum, Unclipped
 

@@ -3,12 +3,12 @@
 import itertools
 import random
 
+from polopt.claim import Finding, claim
 from polopt.claims.problems.injection import RULES, outcomes
 from polopt.guards import (
     PrivilegeRule,
     ToolCall,
 )
-from polopt.method import Finding, claim
 from polopt.methods.progent import progent
 
 SEEDS = range(10)

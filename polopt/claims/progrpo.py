@@ -3,9 +3,9 @@
 import torch
 
 from polopt.algorithm import Algorithm
+from polopt.claim import Finding, claim
 from polopt.lab import TabularPolicy, TokenTree, expectation, flat_gradient, train
 from polopt.lab.problems import many_right
-from polopt.method import Finding, claim
 from polopt.methods.progrpo import progrpo
 
 

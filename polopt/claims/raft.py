@@ -1,9 +1,9 @@
 """These programs measure what the paper of RAFT claims."""
 
+from polopt.claim import Finding, claim
 from polopt.lab import expectation
 from polopt.lab.claims import collapse
 from polopt.lab.problems import many_right
-from polopt.method import Finding, claim
 from polopt.methods.dr_grpo import dr_grpo
 from polopt.methods.raft import raft
 

@@ -3,10 +3,10 @@
 import torch
 
 from polopt.algorithm import Algorithm
+from polopt.claim import Finding, claim
 from polopt.credit import GroupStd
 from polopt.lab import TabularPolicy, TokenTree, expectation, flat_gradient, train
 from polopt.lab.problems import lengths
-from polopt.method import Finding, claim
 from polopt.methods.rec import rec
 from polopt.objectives import Clip, SequenceSum
 

@@ -6,8 +6,8 @@ import dataclasses
 
 import torch
 
+from polopt.claim import Finding, claim
 from polopt.lab import TabularPolicy, TokenTree, train
-from polopt.method import Finding, claim
 from polopt.methods.refcritic import refcritic
 from polopt.worlds import Critic
 from polopt.worlds.critic import Critique

@@ -1,8 +1,8 @@
 """These programs measure what the paper of REINFORCE claims."""
 
+from polopt.claim import Finding, claim
 from polopt.lab import expectation
 from polopt.lab.problems import lengths
-from polopt.method import Finding, claim
 from polopt.methods.reinforce import reinforce
 from polopt.objectives import SequenceMean
 

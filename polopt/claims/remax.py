@@ -2,8 +2,8 @@
 
 import torch
 
+from polopt.claim import Finding, claim
 from polopt.lab import TabularPolicy, TokenTree, expectation
-from polopt.method import Finding, claim
 from polopt.methods.reinforce import reinforce
 from polopt.methods.remax import remax
 

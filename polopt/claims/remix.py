@@ -4,11 +4,11 @@ from itertools import islice
 from operator import attrgetter
 
 from polopt.algorithm import Algorithm
+from polopt.claim import Finding, claim
 from polopt.evaluation import Evaluation
 from polopt.lab import TabularPolicy, training
 from polopt.lab.claims import samples_to
 from polopt.lab.problems import contexts, digits
-from polopt.method import Finding, claim
 from polopt.methods.grpo import grpo
 from polopt.methods.remix import CentredClip, remix
 from polopt.objectives import Clip, Surrogate

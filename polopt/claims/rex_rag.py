@@ -3,10 +3,10 @@
 import torch
 
 from polopt.algorithm import Algorithm
+from polopt.claim import Finding, claim
 from polopt.evaluation import Evaluation
 from polopt.lab import TabularPolicy, TokenTree, TreeSource
 from polopt.lab.helped import course, dead_end, pooled
-from polopt.method import Finding, claim
 from polopt.methods.grpo import grpo
 from polopt.methods.rex_rag import MixtureRatio, rex_rag
 

@@ -1,7 +1,7 @@
 """These programs measure what the paper of RFT claims."""
 
+from polopt.claim import Finding, claim
 from polopt.lab.claims import right_entropy
-from polopt.method import Finding, claim
 from polopt.methods.rft import rft
 from polopt.sampling import TopK
 

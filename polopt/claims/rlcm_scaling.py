@@ -6,8 +6,8 @@ from statistics import median
 
 import numpy as np
 
+from polopt.claim import Finding, claim
 from polopt.claims.problems.moderation import imitated, reasoned
-from polopt.method import Finding, claim
 from polopt.methods.rlcm_scaling import rlcm_scaling
 from polopt.metrics import fit_sigmoid
 

@@ -1,8 +1,8 @@
 """These programs measure what the paper of RLOO claims."""
 
+from polopt.claim import Finding, claim
 from polopt.credit import GroupMean
 from polopt.lab import TabularPolicy, TokenTree, expectation
-from polopt.method import Finding, claim
 from polopt.methods.rloo import rloo
 
 

@@ -2,9 +2,9 @@
 
 import functools
 
+from polopt.claim import Finding, claim
 from polopt.claims.problems.unit_tests import Grammar
 from polopt.lab import TabularPolicy, train
-from polopt.method import Finding, claim
 from polopt.methods.rlsqm import rlsqm
 from polopt.rewards.unit_tests import METRICS, SMELLS
 

@@ -8,9 +8,9 @@ import torch
 
 from polopt.backends import TextScorer, fit_scorer
 from polopt.backends.scorer import ScorerShape
+from polopt.claim import Finding, claim
 from polopt.claims.problems.reactions import ARMS, CLOSING, Audience, TextTreeSource
 from polopt.lab import TabularPolicy, learning
-from polopt.method import Finding, claim
 from polopt.methods.rluf import rluf
 from polopt.metrics import auroc, calibration_error, chronological, release_gate, tic_rate
 from polopt.rewards import LearnedJudge

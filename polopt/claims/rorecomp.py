@@ -1,7 +1,7 @@
 """These programs measure what the paper of RoRecomp claims."""
 
+from polopt.claim import Finding, claim
 from polopt.claims.problems.recomposed import Lengths, learn_lengths, pull_on_length
-from polopt.method import Finding, claim
 from polopt.methods.grpo import grpo
 from polopt.methods.rorecomp import rorecomp
 

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import torch
 
+from polopt.claim import Finding, claim
 from polopt.lab import TabularPolicy, TokenTree, TreeSource, flat_gradient, train
 from polopt.lab.claims import collapse
 from polopt.lab.problems import digits, many_right, many_right_sequences
-from polopt.method import Finding, claim
 from polopt.methods.dr_grpo import dr_grpo
 from polopt.methods.grpo import grpo
 from polopt.methods.rover import rover

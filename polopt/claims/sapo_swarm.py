@@ -3,8 +3,8 @@
 import torch
 
 from polopt.backends import LocalPool
+from polopt.claim import Finding, claim
 from polopt.claims.problems.swarm import cumulative, pull_of_shared
-from polopt.method import Finding, claim
 from polopt.methods.sapo_swarm import sapo_swarm
 
 

@@ -6,10 +6,10 @@ import functools
 import torch
 
 from polopt.algorithm import Algorithm
+from polopt.claim import Finding, claim
 from polopt.claims.problems.turns import TwoTurns, copier
 from polopt.experience import Experience
 from polopt.lab import TabularPolicy, expectation, flat_gradient, train
-from polopt.method import Finding, claim
 from polopt.methods.score import TurnRewards, score
 
 

@@ -2,9 +2,9 @@
 
 import torch
 
+from polopt.claim import Finding, claim
 from polopt.lab import TreeSource, TreeTeacher, flat_gradient
 from polopt.lab.problems import one_decisive
-from polopt.method import Finding, claim
 from polopt.methods.grpo import grpo
 from polopt.methods.sdpo import sdpo
 from polopt.objectives import PolicyGradient, SampledDistillation, Surrogate

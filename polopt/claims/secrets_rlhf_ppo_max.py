@@ -1,10 +1,10 @@
 """These programs measure what the paper of PPO-max claims."""
 
 from polopt.algorithm import Algorithm
+from polopt.claim import Finding, claim
 from polopt.credit import GAE
 from polopt.lab import train
 from polopt.lab.demonstrations import overrated
-from polopt.method import Finding, claim
 from polopt.methods.ppo import ppo
 from polopt.methods.secrets_rlhf_ppo_max import secrets_rlhf_ppo_max
 

@@ -2,9 +2,9 @@
 
 import torch
 
+from polopt.claim import Finding, claim
 from polopt.claims.problems.noisy import accuracy
 from polopt.experience import Experience
-from polopt.method import Finding, claim
 from polopt.methods.dr_grpo import dr_grpo
 from polopt.methods.seed_grpo import SemanticEntropy, seed_grpo
 

@@ -1,7 +1,7 @@
 """These programs measure what the paper of SFT claims."""
 
+from polopt.claim import Finding, claim
 from polopt.lab.claims import fitted
-from polopt.method import Finding, claim
 from polopt.methods.sft import sft
 
 

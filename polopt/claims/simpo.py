@@ -1,7 +1,7 @@
 """These programs measure what the paper of SimPO claims."""
 
+from polopt.claim import Finding, claim
 from polopt.lab.preferences import length_and_reward
-from polopt.method import Finding, claim
 from polopt.methods.simpo import simpo
 
 

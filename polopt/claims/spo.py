@@ -2,11 +2,11 @@
 
 import torch
 
+from polopt.claim import Finding, claim
 from polopt.credit import RelativeAdvantage
 from polopt.experience import Experience
 from polopt.lab import TabularPolicy, TokenTree, TreeSource
 from polopt.lab.claims import effort
-from polopt.method import Finding, claim
 from polopt.methods.grpo import grpo
 from polopt.methods.spo import SegmentAdvantage, spo
 

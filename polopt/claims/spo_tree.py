@@ -2,10 +2,10 @@
 
 import torch
 
+from polopt.claim import Finding, claim
 from polopt.credit import GroupMean, LeaveOneOut, RelativeAdvantage
 from polopt.experience import Experience
 from polopt.lab import TabularPolicy, TokenTree, TreeSource
-from polopt.method import Finding, claim
 from polopt.methods.spo_tree import TreeRollouts
 from polopt.sampling import Rollouts
 

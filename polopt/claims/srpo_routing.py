@@ -6,11 +6,11 @@ from collections.abc import Callable
 import torch
 
 from polopt.algorithm import Algorithm
+from polopt.claim import Finding, claim
 from polopt.features.masks import HasTeacher
 from polopt.lab import TreeSource, TreeTeacher, train
 from polopt.lab.claims import effective
 from polopt.lab.problems import one_decisive
-from polopt.method import Finding, claim
 from polopt.methods.grpo import grpo
 from polopt.methods.sdpo import sdpo
 from polopt.methods.srpo_routing import TeacherCertainty, srpo_routing

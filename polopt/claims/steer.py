@@ -2,8 +2,8 @@
 
 import torch
 
+from polopt.claim import Finding, claim
 from polopt.lab.entropies import arms, correlation, entropy_after, entropy_kept, softmaxes
-from polopt.method import Finding, claim
 from polopt.methods.steer import entropy_change, steer
 from polopt.ops import entropy_of
 from polopt.policies.vocabulary import entropy_slope

@@ -3,13 +3,13 @@
 import torch
 
 from polopt import ops
+from polopt.claim import Finding, claim
 from polopt.credit import GroupMean, RelativeAdvantage
 from polopt.experience import Experience
 from polopt.features.groupings import Strata
 from polopt.features.rows import DecisionCount, RowField
 from polopt.lab import train
 from polopt.lab.shapes import coin, two_routes
-from polopt.method import Finding, claim
 from polopt.methods.stratified_grpo import stratified_grpo
 
 

@@ -6,12 +6,12 @@ import torch
 
 from polopt import ops
 from polopt.algorithm import Algorithm
+from polopt.claim import Finding, claim
 from polopt.credit import GAE
 from polopt.experience import Experience
 from polopt.lab import TreeSource
 from polopt.lab.claims import with_exact_critic
 from polopt.lab.problems import corridor
-from polopt.method import Finding, claim
 from polopt.methods.t_ppo import t_ppo
 
 LENGTH, WINDOW = 60, 15

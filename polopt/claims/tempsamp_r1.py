@@ -5,10 +5,10 @@ import math
 import torch
 
 from polopt.algorithm import Algorithm
+from polopt.claim import Finding, claim
 from polopt.experience import Experience
 from polopt.lab import train, training
 from polopt.lab.demonstrations import an_interval
-from polopt.method import Finding, claim
 from polopt.methods.grpo import grpo
 from polopt.methods.tempsamp_r1 import Way, tempsamp_r1
 

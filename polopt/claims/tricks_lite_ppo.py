@@ -2,9 +2,9 @@
 
 import torch
 
+from polopt.claim import Finding, claim
 from polopt.experience import Experience
 from polopt.lab.shapes import noisy_labels, norms_in_one_batch
-from polopt.method import Finding, claim
 from polopt.methods.dr_grpo import dr_grpo
 from polopt.methods.grpo import grpo
 from polopt.methods.tricks_lite_ppo import tricks_lite_ppo

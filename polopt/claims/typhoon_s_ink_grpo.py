@@ -3,10 +3,10 @@
 import torch
 
 from polopt.algorithm import Algorithm
+from polopt.claim import Finding, claim
 from polopt.lab import LeafGradient, TabularPolicy, TreeSource, flat_gradient, train
 from polopt.lab.demonstrations import read_or_guess
 from polopt.lab.problems import digits
-from polopt.method import Finding, claim
 from polopt.methods.sft import sft
 from polopt.methods.typhoon_s_ink_grpo import typhoon_s_ink_grpo
 from polopt.sampling import RawTexts

@@ -4,11 +4,11 @@ import torch
 from torch import Tensor
 
 from polopt.algorithm import Algorithm
+from polopt.claim import Finding, claim
 from polopt.evaluation import Evaluation
 from polopt.experience import Experience
 from polopt.lab import train
 from polopt.lab.demonstrations import two_kinds
-from polopt.method import Finding, claim
 from polopt.methods.unified_hpt import unified_hpt
 from polopt.objectives import Clip, ClipWeight, PolicyGradient, SaturatedRatio, Surrogate
 

@@ -7,8 +7,8 @@ import itertools
 
 import torch
 
+from polopt.claim import Finding, claim
 from polopt.lab.abilities import Abilities, Foreseen, abilities, checkpoints, foresee
-from polopt.method import Finding, claim
 from polopt.methods.grpo import grpo
 from polopt.metrics import router_regret
 from polopt.sampling import InContext, fit

@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 
 from polopt.algorithm import Algorithm
+from polopt.claim import Finding, claim
 from polopt.experience import Experience
 from polopt.features.rows import RowField
 from polopt.lab import TabularPolicy, TokenTree, TreeSource
 from polopt.lab.abilities import OraclePredictor
-from polopt.method import Finding, claim
 from polopt.methods.dr_grpo import dr_grpo
 from polopt.methods.rloo import rloo
 from polopt.methods.v0_5 import ShrunkMean, v0_5

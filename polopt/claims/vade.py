@@ -1,7 +1,7 @@
 """These programs measure what the paper of VADE claims."""
 
+from polopt.claim import Finding, claim
 from polopt.lab.budgets import mixed_found
-from polopt.method import Finding, claim
 from polopt.methods.grpo import grpo
 from polopt.methods.vade import vade
 

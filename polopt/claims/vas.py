@@ -2,8 +2,8 @@
 
 import torch
 
+from polopt.claim import Finding, claim
 from polopt.lab.budgets import graded, solved_in_two, success, until
-from polopt.method import Finding, claim
 from polopt.methods.grpo import grpo
 from polopt.methods.vas import vas
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from polopt.claim import Finding, claim
 from polopt.lab.logged import PROBLEMS, small_problem
-from polopt.method import Finding, claim
 
 
 @claim(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 from collections.abc import Iterator, Sequence
@@ -10,14 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console, Group
-from rich.live import Live
+from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from polopt import catalogue, index
-from polopt.cli import wording
+from polopt import catalogue, evidence, index
+from polopt.claim import Cost
+from polopt.cli import claims_page, wording
 from polopt.cli.command_group import UsageError, checked
 from polopt.cli.options import ClusterOption, JsonOption
 from polopt.display import format
@@ -238,79 +237,38 @@ def claims(
     seeds: Annotated[
         int, typer.Option("--seeds", min=1, help="Seeds for each claim: its own, and others that it was not made with.")
     ] = 1,
+    first_seed: Annotated[
+        int, typer.Option("--first-seed", min=0, help="The first of them: 0 is a claim's own, all others are fresh.")
+    ] = 0,
+    mutations: Annotated[
+        bool, typer.Option("--mutations", help="Plant the methods' bugs: each must make its claim fail.")
+    ] = False,
+    kept: Annotated[
+        Path | None, typer.Option("--output", metavar="FILE", help="Keep results there; a stopped run is continued.")
+    ] = None,
     cluster: ClusterOption = None,
 ) -> None:
-    """Measure what the papers claim. Ends with code 1 if a claim fails."""
-    if seeds > 1 and cluster is not None:
-        raise UsageError("--seeds runs a process for each seed on this machine; leave --cluster out, or --seeds")
-    from polopt.training.spread import spread_over
-
+    """Measure what the papers claim. Ends with code 1 if a claim fails, or does not notice a planted bug."""
+    cost: Cost | None = "fast" if fast else None
     with checked():
-        planned = catalogue.planned_claims(slugs or catalogue.slugs(), "fast" if fast else None)
-    rows: list[catalogue.SeededClaim] = []
-    screen = wording.screen(stderr=as_json)
-    live = Live(console=screen, refresh_per_second=4, transient=True) if screen.is_terminal else None
-    with spread_over(cluster) as spread, live or contextlib.nullcontext():
-        if live:
-            live.update(_claims_page(rows, planned))
-        if seeds > 1:
-            found = catalogue.run_on_seeds(planned, seeds)
+        planned = evidence.planned_claims(slugs or catalogue.slugs(), cost)
+        if mutations:
+            runs = evidence.planned_mutations(slugs or catalogue.slugs(), cost)
         else:
-            found = (catalogue.SeededClaim((row,)) for row in spread(catalogue.run_claim, planned))
-        for row in found:
-            rows.append(row)
-            screen.print(_claim_line(row))
-            if live:
-                live.update(_claims_page(rows, planned))
-    if as_json:
+            runs = evidence.planned_runs(planned, range(first_seed, first_seed + seeds))
+    screen = wording.screen(stderr=as_json)
+    results = claims_page.measured(runs, screen, evidence.run_spread(runs, cluster, kept))
+    if mutations:
+        failing = [f"{row.slug} {row.mutation}" for row in results if row.holds]
+        verdict = f"{len(results) - len(failing)} of {len(results)} planted bugs are noticed"
+        data = [dataclasses.asdict(row) for row in results]
+    else:
+        rows = evidence.by_claim(results, planned)
+        failing = [f"{row.rows[0].slug} {row.rows[0].name}" for row in rows if row.held < len(row.rows)]
+        verdict = claims_page.verdict_of(rows)
         data = [{**dataclasses.asdict(row.rows[0]), "held": row.held, "seeds": len(row.rows)} for row in rows]
+    if as_json:
         typer.echo(json.dumps(data, indent=1, ensure_ascii=False))
-    failing = [f"{row.rows[0].slug} {row.rows[0].name}" for row in rows if row.held < len(row.rows)]
-    seconds = format.duration(sum(one.seconds for row in rows for one in row.rows))
-    screen.print(f"{verdict_of(rows)}, {seconds}." + (f" Failing: {', '.join(failing)}." if failing else ""))
+    seconds = format.duration(sum(row.seconds for row in results))
+    screen.print(f"{verdict}, {seconds} of a core." + (f" Failing: {', '.join(failing)}." if failing else ""))
     raise typer.Exit(1 if failing else 0)
-
-
-def verdict_of(rows: Sequence[catalogue.SeededClaim]) -> str:
-    """Counts the claims that hold on every seed, headline effects apart from the others."""
-    found = [
-        f"{sum(row.held == len(row.rows) for row in some)} of {len(some)} {name}"
-        for name, some in (
-            ("headline effects", [row for row in rows if row.rows[0].kind == "headline"]),
-            ("other claims", [row for row in rows if row.rows[0].kind != "headline"]),
-        )
-        if some
-    ]
-    seeds = f" on {len(rows[0].rows)} seeds of {len(rows[0].rows)}" if rows and len(rows[0].rows) > 1 else ""
-    return " and ".join(found or ["0 of 0 claims"]) + f" hold{seeds}"
-
-
-def _claims_page(rows: list[catalogue.SeededClaim], planned: list[tuple[str, str]]) -> Text:
-    if len(rows) >= len(planned):
-        return Text("")
-    slug, name = planned[len(rows)]
-    return Text(f"{len(rows) + 1} of {len(planned)}: measuring {slug} {name} …", style="dim")
-
-
-def _claim_line(seeded: catalogue.SeededClaim) -> Padding:
-    """Formats one claim: verdict and statement, then the measurement of its own seeds, the criterion and the
-    baseline."""
-    row, held, seeds = seeded.rows[0], seeded.held, len(seeded.rows)
-    mark = ("holds", "green") if held == seeds else ("fails", "bold red")
-    if seeds > 1:
-        mark = (f"holds on {held} of {seeds} seeds", "green" if held == seeds else "bold red" if not held else "yellow")
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="dim")
-    table.add_column()
-    head = Text.assemble((f"{row.slug} ", "bold"), f"{row.name}  ", mark, (f"  {row.kind}, {row.seconds:.1f} s", "dim"))
-    measured = ", ".join(f"{name} {value:.4g}" for name, value in row.measured.items())
-    for name, value in (
-        ("claim", row.statement),
-        ("measured", measured),
-        ("criterion", row.criterion),
-        ("baseline", row.baseline),
-        ("note", row.note),
-    ):
-        if value:
-            table.add_row(f"  {name}", Text(value))
-    return Padding(Group(head, table), (0, 0, 1, 0))

@@ -2,7 +2,7 @@
 
 from polopt.lab.gaussian import ChainSource, GaussianChain
 from polopt.lab.measure import BiasVariance, LeafGradient, bias_variance, expectation, learning, train, training
-from polopt.lab.policy import TabularPolicy, TinyTransformer
+from polopt.lab.policy import LinearPolicy, TabularPolicy, TinyTransformer
 from polopt.lab.source import TreeSource
 from polopt.lab.teacher import HintedPolicy, TreeTeacher
 from polopt.lab.tree import TokenTree, TreePolicy, flat_gradient
@@ -13,6 +13,7 @@ __all__ = [
     "GaussianChain",
     "HintedPolicy",
     "LeafGradient",
+    "LinearPolicy",
     "TabularPolicy",
     "TinyTransformer",
     "TokenTree",

@@ -9,8 +9,6 @@ import torch
 from torch import Tensor
 
 from polopt.algorithm import Algorithm
-from polopt.evaluation import Evaluation
-from polopt.experience import Experience
 from polopt.lab.measure import training
 from polopt.lab.shapes import LinearPolicy, coin
 from polopt.lab.tree import TokenTree
@@ -30,19 +28,7 @@ def success() -> Tensor:
     return torch.stack([easy] * EASY + [hard] * HARD)
 
 
-class LengthPolicy(LinearPolicy):
-    """A softmax over lengths, whose logits all questions share except for a small part of each difficulty.
-
-    The first token decides the length, the others follow with certainty.
-    """
-
-    def evaluate(self, experience: Experience, needs: frozenset[str] = frozenset()) -> Evaluation:
-        evaluation = super().evaluate(experience, needs)
-        first = experience.mask & (experience.mask.cumsum(1) == 1)
-        return Evaluation(logp=torch.where(first, evaluation.logp, 0), support=evaluation.support)
-
-
-def length_bandit() -> tuple[TokenTree, LengthPolicy]:
+def length_bandit() -> tuple[TokenTree, LinearPolicy]:
     """Returns ten questions, seven of kind "easy", the others "hard", with answers of 1 to 20 tokens, and the uniform
     policy.
 
@@ -53,7 +39,9 @@ def length_bandit() -> tuple[TokenTree, LengthPolicy]:
     tree = TokenTree(LENGTHS, answers, success(), EASY + HARD, kinds)
     hard = torch.tensor([kind == "hard" for kind in kinds]).double()
     features = torch.stack([torch.ones_like(hard), DIFFICULTY_WEIGHT * (1 - hard), DIFFICULTY_WEIGHT * hard], 1)
-    return tree, LengthPolicy(tree, features, torch.zeros(3, LENGTHS, dtype=torch.double))
+    # All questions share their weights but for a small part of each difficulty; tokens after the first are certain.
+    first = tree.nodes[:: len(answers), tree.start]
+    return tree, LinearPolicy(tree, torch.zeros(len(tree.choices), 3).double().index_copy(0, first, features))
 
 
 class Thrift(NamedTuple):
@@ -100,14 +88,14 @@ def stable_for(algorithm: Algorithm, *, most: int, rate: float = 0.3, groups: in
     return batch
 
 
-def rightness(tree: TokenTree, policy: LengthPolicy) -> Tensor:
+def rightness(tree: TokenTree, policy: LinearPolicy) -> Tensor:
     """Mean success rates [2] of the easy and the hard questions."""
     right = (tree.log_probabilities(policy).detach().exp() * tree.outcome).sum(1)
     return torch.stack([right[:EASY].mean(), right[EASY:].mean()])
 
 
 def _learning(
-    algorithm: Algorithm, tree: TokenTree, policy: LengthPolicy, rate: float, groups: int, seed: int
+    algorithm: Algorithm, tree: TokenTree, policy: LinearPolicy, rate: float, groups: int, seed: int
 ) -> Iterator[object]:
     """Yields batches in which every answer has the same weight whatever its length, with outcomes 0 or 1."""
     algorithm = algorithm.but(**{"objective.aggregate": SequenceSum(length=1)})

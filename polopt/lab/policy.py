@@ -78,11 +78,14 @@ class TabularPolicy(nn.Module):
         self.logits.copy_(probabilities.log().expand_as(self.logits).clamp(min=-700))
         return self
 
+    def table(self) -> Tensor:
+        """Returns the logits of all nodes, [nodes, V]."""
+        return self.logits if self.tied is None else self.logits[self.tied]
+
     def evaluate(self, experience: Experience, needs: frozenset[str] = frozenset(), *, top: int = 0) -> Evaluation:
         """Evaluates the table on a batch of the tree's rows, identified by `extras["leaf"]`."""
         node = at_node = self.tree.nodes[experience.extras["leaf"]]
-        logits = self.logits if self.tied is None else self.logits[self.tied]
-        logits = logits.masked_fill(~self.tree.choices, -torch.inf)
+        logits = self.table().masked_fill(~self.tree.choices, -torch.inf)
         temperature = experience.temperatures
         if isinstance(temperature, Tensor):  # one node has as many distributions as visits
             logits, node = logits[node.flatten()], torch.arange(node.numel()).view_as(node)
@@ -101,6 +104,31 @@ class TabularPolicy(nn.Module):
             # The log-probabilities of every visit are large for large trees.
             extras=extra_outputs(table[node], experience, needs, top) if needs_extras else {},
         )
+
+
+class LinearPolicy(TabularPolicy):
+    """A softmax of logits that are linear in features of a node, so that nodes share parameters, and a step that is too
+    long for some of them harms the others:
+
+        logits(node) = start(node) + features(node) @ weights
+
+    features: [nodes, D].
+    weights: [D, V] at first; None for 0.
+    start: [nodes, V], fixed; None for 0.
+    """
+
+    def __init__(
+        self, tree: TokenTree, features: Tensor, *, weights: Tensor | None = None, start: Tensor | None = None
+    ) -> None:
+        super().__init__(tree)
+        del self.logits
+        zero = features.new_zeros(features.shape[1], tree.vocabulary)
+        self.features, self.start = features, torch.zeros(()) if start is None else start
+        self.weights = nn.Parameter(zero if weights is None else weights.clone())
+
+    def table(self) -> Tensor:
+        """Returns the logits of all nodes, [nodes, V]."""
+        return self.start + self.features @ self.weights
 
 
 class TinyTransformer(nn.Module):

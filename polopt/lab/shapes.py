@@ -9,10 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from polopt.algorithm import Algorithm
-from polopt.evaluation import Evaluation
 from polopt.experience import Experience
 from polopt.lab.measure import LeafGradient, group_of, train
-from polopt.lab.policy import TabularPolicy
+from polopt.lab.policy import LinearPolicy, TabularPolicy
 from polopt.lab.source import TreeSource
 from polopt.lab.tree import TokenTree, TreePolicy
 
@@ -57,28 +56,6 @@ def two_routes(copies: int) -> tuple[TokenTree, TabularPolicy]:
     return tree, policy
 
 
-class LinearPolicy(nn.Module):
-    """A softmax over the arms of a contextual bandit, linear in features of the context, with weights that contexts
-    share.
-
-    features: [contexts, D].
-    weights: [D, arms] at first.
-    """
-
-    def __init__(self, tree: TokenTree, features: Tensor, weights: Tensor) -> None:
-        super().__init__()
-        self.tree = tree
-        self.register_buffer("features", features)
-        self.weights = nn.Parameter(weights.clone())
-
-    def evaluate(self, experience: Experience, needs: frozenset[str] = frozenset()) -> Evaluation:
-        """Evaluates the policy on a batch of the tree's rows, identified by `extras["leaf"]`; `needs` beyond logp are
-        ignored."""
-        table = (self.get_buffer("features") @ self.weights).log_softmax(-1)
-        prompt, arm = experience.extras["leaf"] // len(self.tree.answers), experience.extras["leaf"] % table.shape[1]
-        return Evaluation(logp=torch.where(experience.mask, table[prompt, arm][:, None], 0), support=experience.support)
-
-
 def stuck(seed: int, contexts: int = 32, arms: int = 6) -> tuple[TokenTree, LinearPolicy]:
     """Returns a linear contextual bandit, and a policy that takes arm 0 with probability 0.98 in every context.
 
@@ -90,7 +67,7 @@ def stuck(seed: int, contexts: int = 32, arms: int = 6) -> tuple[TokenTree, Line
     tree = TokenTree.bandit(nn.functional.one_hot((features @ truth).argmax(1), arms).double().tolist())
     weights = torch.zeros(arms + 1, arms, dtype=torch.double)
     weights[-1, 0] = math.log(0.98 / 0.02 * (arms - 1))  # on a constant feature
-    return tree, LinearPolicy(tree, nn.functional.pad(features, (0, 1), value=1.0), weights)
+    return tree, LinearPolicy(tree, nn.functional.pad(features, (0, 1), value=1.0), weights=weights)
 
 
 def steps_to(

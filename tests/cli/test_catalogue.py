@@ -12,11 +12,12 @@ from command import flat, polopt
 from rich.console import Console
 
 import polopt as po
-from polopt import catalogue, index, recipes
+from polopt import catalogue, evidence, index, recipes
+from polopt.claim import Claim, Finding, Mutation
 from polopt.cli import wording
 from polopt.cli.catalogue import show_methods
 from polopt.cli.recipes import rows as recipe_rows
-from polopt.method import TIERS, Claim, Finding
+from polopt.method import TIERS
 from polopt.part import from_yaml
 from polopt.training.recipe import load, name_of_method
 
@@ -147,12 +148,13 @@ def test_cite_gives_every_paper_once_asked() -> None:
 
 
 def with_claims(monkeypatch: pytest.MonkeyPatch, *holds: bool) -> None:
-    """Give rloo claims that hold or fail as told; every other one is slow."""
+    """Give rloo claims that hold or fail, in this process; every other one is slow."""
     claims = [
         Claim(f"c{i}", f"Statement {i}.", kind, "the mean", lambda h=h: Finding({"bias": 0.125}, "bias < 1", h), cost)
         for i, (h, cost, kind) in enumerate(zip(holds, ("fast", "slow"), ("headline", "identity"), strict=False))
     ]
-    monkeypatch.setattr(catalogue, "claims_of", {"rloo": claims}.__getitem__)
+    monkeypatch.setattr(evidence, "claims_of", {"rloo": claims}.__getitem__)
+    monkeypatch.setattr(evidence, "run_alone", lambda run: evidence.run_claim((run.slug, run.claim)))
 
 
 def test_claims_that_hold_end_with_0(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,23 +177,40 @@ def test_a_failing_claim_ends_with_1(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_claims_on_several_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
     with_claims(monkeypatch, True, True)
-    row = catalogue.run_claim(("rloo", "c0"))
-    other = dataclasses.replace(row, holds=False)
 
-    def on_seeds(planned: object, seeds: int) -> list[catalogue.SeededClaim]:
-        return [catalogue.SeededClaim((row,) * seeds), catalogue.SeededClaim((row, *[other] * (seeds - 1)))]
+    def on_one_seed(run: evidence.ClaimRun) -> evidence.ClaimResult:
+        found = dataclasses.replace(evidence.run_claim((run.slug, run.claim)), seed=run.seed)
+        return dataclasses.replace(found, holds=run.claim == "c0" or run.seed == 7, measured={"bias": run.seed / 8})
 
-    monkeypatch.setattr(catalogue, "run_on_seeds", on_seeds)
-    result = polopt("claims", "rloo", "--seeds", 5)
+    monkeypatch.setattr(evidence, "run_alone", on_one_seed)
+    result = polopt("claims", "rloo", "--seeds", 5, "--first-seed", 4)
     assert result.exit_code == 1
     assert "holds on 5 of 5 seeds" in result.output
     assert "holds on 1 of 5 seeds" in result.output
-    assert "1 of 2 headline effects hold on 5 seeds of 5" in flat(result.output)
-    rows = json.loads(polopt("claims", "rloo", "--seeds", 5, "--json").stdout)
+    # The mean of 4/8 to 8/8, and Student's interval: 2.776 sqrt(2.5 / 5) / 8 on both sides.
+    assert "bias 0.75 (0.5046 to 0.9954)" in flat(result.output)
+    assert "1 of 1 headline effects and 0 of 1 other claims hold on 5 seeds of 5" in flat(result.output)
+    rows = json.loads(polopt("claims", "rloo", "--seeds", 5, "--first-seed", 4, "--json").stdout)
     assert [(r["held"], r["seeds"]) for r in rows] == [(5, 5), (1, 5)]
-    refused = polopt("claims", "rloo", "--seeds", 5, "--cluster", "auto")
-    assert refused.exit_code == 2
-    assert "--seeds runs a process for each seed" in flat(refused.output)
+
+
+def test_planted_bugs(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_claims(monkeypatch, True, True)
+    claim = evidence.claims_of("rloo")[0]
+    bugs = [Mutation(name, "A bug.", claim, lambda replace: None) for name in ("seen", "unseen")]
+    monkeypatch.setattr(evidence, "mutations_of", {"rloo": bugs}.__getitem__)
+
+    def planted(run: evidence.ClaimRun) -> evidence.ClaimResult:
+        found = evidence.run_claim((run.slug, run.claim))
+        return dataclasses.replace(found, mutation=run.mutation, holds=run.mutation == "unseen")
+
+    monkeypatch.setattr(evidence, "run_alone", planted)
+    result = polopt("claims", "rloo", "--mutations")
+    assert result.exit_code == 1
+    assert "rloo seen noticed by c0" in flat(result.output)
+    assert "rloo unseen not noticed by c0" in flat(result.output)
+    assert "1 of 2 planted bugs are noticed" in flat(result.output)
+    assert "Failing: rloo unseen" in flat(result.output)
 
 
 def test_claims_as_json(monkeypatch: pytest.MonkeyPatch) -> None:

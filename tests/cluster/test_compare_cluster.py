@@ -14,7 +14,7 @@ import waiting
 from tiny_runs import lines, outcome, recipe
 from typer.testing import CliRunner
 
-from polopt import catalogue
+from polopt import evidence
 from polopt.cli.app import app
 from polopt.config import ConfigError
 from polopt.training.cluster import ray_executor
@@ -138,11 +138,11 @@ def test_two_cannot_go_on_with_one_run(tmp_path: Path, source: Path) -> None:
 
 def test_claims_come_in_the_order_of_the_catalogue(cluster: Any) -> None:
     """The slower claim first: its place does not change, nor does what it measured."""
-    planned = catalogue.planned_claims(["rloo", "gspo"], "fast")
+    planned = evidence.planned_claims(["rloo", "gspo"], "fast")
     assert len(planned) > 1
     with spread_over("auto") as spread:
-        far = list(spread(catalogue.run_claim, planned))
-    near = [catalogue.run_claim(which) for which in planned]
+        far = list(spread(evidence.run_claim, planned))
+    near = [evidence.run_claim(which) for which in planned]
     assert [(row.slug, row.name, row.measured, row.holds) for row in far] == [
         (row.slug, row.name, row.measured, row.holds) for row in near
     ]
@@ -152,7 +152,7 @@ def test_the_command_spreads_claims_and_keeps_their_order(cluster: Any) -> None:
     result = CliRunner().invoke(app, ["claims", "rloo", "gspo", "--fast", "--json", "--cluster", "auto"])
     assert result.exit_code == 0, result.output
     rows = [(row["slug"], row["name"]) for row in json.loads(result.stdout)]
-    assert rows == catalogue.planned_claims(["rloo", "gspo"], "fast")
+    assert rows == evidence.planned_claims(["rloo", "gspo"], "fast")
 
 
 def sleepy(piece: float) -> float:

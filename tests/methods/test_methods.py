@@ -8,13 +8,16 @@ import math
 from importlib import import_module
 from typing import Any
 
+import forked
 import pytest
 import torch
 from sentences import batch_of, same, unknown
 
 import polopt as po
 from polopt import index, part_names
-from polopt.catalogue import claims_of, find, part, run_claims
+from polopt.catalogue import claims_of, find, mutations_of, part
+from polopt.claim import replace_for_good
+from polopt.evidence import planned_claims, run_claim
 from polopt.lab import TabularPolicy, TreeTeacher
 from polopt.lab.problems import digits
 from polopt.method import ROOMS, Paper, method
@@ -103,13 +106,29 @@ def test_fast_claims(slug: str, name: str) -> None:
     assert all(math.isfinite(v) for v in finding.measured.values())
 
 
-def test_run_claims_gives_plain_rows() -> None:
-    rows = list(run_claims(["gspo", "remax"], cost="fast"))
-    assert [r.slug for r in rows] == ["gspo", "gspo", "remax", "remax"]
-    assert json.loads(json.dumps([dataclasses.asdict(r) for r in rows]))[3]["holds"] is False
-    assert list(run_claims(["gspo"], cost="slow")) == []
+@pytest.mark.usefixtures("shapes_unchecked")
+@pytest.mark.parametrize(
+    ("slug", "name"), [(s, m.name) for s in po.slugs() for m in mutations_of(s) if m.kills.cost == "fast"]
+)
+def test_a_planted_bug_is_noticed(slug: str, name: str) -> None:
+    """In a process of its own: what was computed before is not there, and what the bug leaves behind ends with it."""
+    bug = next(m for m in mutations_of(slug) if m.name == name)
+    assert bug.kills in claims_of(slug)
+
+    def noticed() -> None:
+        bug.plant(replace_for_good)
+        assert not bug.kills.run().holds
+
+    assert forked.alone(noticed) == 0
+
+
+def test_run_claim_gives_plain_rows() -> None:
+    planned = planned_claims(["gspo", "remax"], cost="fast")
+    rows = [run_claim(which) for which in planned]
+    assert [(r.slug, r.name) for r in rows] == planned
+    assert [row["holds"] for row in json.loads(json.dumps([dataclasses.asdict(r) for r in rows]))][-2:] == [True, False]
     with pytest.raises(ValueError, match="there is no method"):
-        list(run_claims(["nothing-like-it"]))
+        planned_claims(["nothing-like-it"])
 
 
 def test_every_method_belongs_to_a_room_whose_parts_its_paper_changes() -> None:
