@@ -5,7 +5,8 @@ python -m benchmarks.equal_methods
 Two methods draw their scores from one distribution; paired seeds may share some of it. Counted are comparisons whose
 difference leaves out 0, and whose probability of improvement leaves out 1/2. The last rows are methods of equal mean
 that are not equal in distribution. Then: tables of 20 methods against one, all equal, in which at least one interval
-leaves out 0, and in which at least one star stands.
+leaves out 0, and in which at least one star stands. Last: methods that somebody compares after every seed, from the
+third to the 20th, and whose difference leaves out 0 at some time.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from polopt.metrics import Comparison, MethodRuns
 
 RESULTS = HERE / "results" / "equal_methods"
 SEEDS, REPEATS, TABLES = (3, 4, 5, 10), 2000, 400
+LOOKS = range(3, 21)
 Draw = Callable[[np.random.Generator, int], tuple[NDArray[np.float64], NDArray[np.float64]]]
 
 
@@ -91,6 +93,23 @@ def tables(n: int) -> dict[str, Any]:
     return {"seeds": n, "some interval leaves out 0": found[0] / TABLES, "some star": found[1] / TABLES}
 
 
+def looked_at(name: str) -> dict[str, Any]:
+    """Shares of sequences of seeds in which equal methods differ at some look."""
+    g, found = np.random.default_rng(200), np.zeros(2)
+    for _ in range(REPEATS // 4):
+        a, b = OUTCOMES[name](g, LOOKS[-1])
+        for way, anytime in enumerate((False, True)):
+            for n in LOOKS:
+                both = [runs("a", a[:n]), runs("b", b[:n])]
+                row = Comparison(both, unit="score", anytime=anytime).table()[1]
+                assert row.difference is not None
+                if not row.difference.low <= 0 <= row.difference.high:
+                    found[way] += 1
+                    break
+    once, anytime_share = found / (REPEATS // 4)
+    return {"outcome": name, "decided beforehand": once, "for any time": anytime_share}
+
+
 def page(data: dict[str, Any]) -> str:
     lines = [
         "# Equal methods in `polopt compare`",
@@ -114,6 +133,17 @@ def page(data: dict[str, Any]) -> str:
     ]
     for row in data["tables"]:
         lines.append(f"|{row['seeds']}|{100 * row['some interval leaves out 0']:.1f}|{100 * row['some star']:.1f}|")
+    lines += [
+        "",
+        f"{REPEATS // 4} pairs of equal methods, compared after every seed from {LOOKS[0]} to {LOOKS[-1]}: in so many, in "
+        "per cent, the difference leaves out 0 at some time. For that there is `--anytime`:",
+        "",
+        "|scores|interval for a number of seeds that was decided beforehand|interval for any time|",
+        "|---|---:|---:|",
+    ]
+    for row in data["looks"]:
+        cells = [f"{100 * row[way]:.1f}" for way in ("decided beforehand", "for any time")]
+        lines.append(f"|{row['outcome']}|{'|'.join(cells)}|")
     return "\n".join(lines) + "\n"
 
 
@@ -122,7 +152,9 @@ def main() -> None:
     with ProcessPoolExecutor(os.cpu_count() or 1) as pool:
         rows = list(pool.map(flags, *zip(*cases, strict=True)))
         found = list(pool.map(tables, SEEDS))
-    data = {"about": table.about(HERE.parent, threads=1, module="equal_methods"), "rows": rows, "tables": found}
+        looks = list(pool.map(looked_at, OUTCOMES))
+    about = table.about(HERE.parent, threads=1, module="equal_methods")
+    data = {"about": about, "rows": rows, "tables": found, "looks": looks}
     RESULTS.with_suffix(".json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
     RESULTS.with_suffix(".md").write_text(page(data), encoding="utf-8")
     print(page(data))

@@ -27,6 +27,10 @@ def compare(
     ] = None,
     cluster: ClusterOption = None,
     run: Annotated[Path | None, typer.Option("--run", help="Where the runs go; runs/compare-A-B if none.")] = None,
+    anytime: Annotated[
+        bool,
+        typer.Option("--anytime", help="Wider intervals, which hold however often one looks and adds seeds."),
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Train methods on one recipe with several seeds, and report the differences with intervals.
@@ -50,6 +54,7 @@ def compare(
                 changes=wording.settings(changes or []),
                 processes=processes,
                 cluster=cluster,
+                anytime=anytime,
                 watch=watch.update,
             )
     except KeyboardInterrupt:
@@ -75,7 +80,8 @@ def result_table(comparison: Comparison) -> Table:
     share = comparison.unit == SHARE
     level = f"{100 * comparison.level:g} %"
     table = Table(
-        title=f"Held-out {comparison.score} over seeds, {level} intervals",
+        title=f"Held-out {comparison.score} over seeds, {level} intervals"
+        + (", at any number of seeds" if comparison.anytime else ""),
         title_justify="left",
         box=None,
         pad_edge=False,
@@ -84,7 +90,8 @@ def result_table(comparison: Comparison) -> Table:
     table.add_column("seeds", justify="right")
     table.add_column(comparison.score, justify="right")
     table.add_column(f"against {first}{', points' if share else ''}", justify="right")
-    table.add_column("better on a new seed", justify="right")
+    if not comparison.anytime:
+        table.add_column("better on a new seed", justify="right")
     show = (lambda x: _share(x, "+", "")) if share else (lambda x: _plain(x, "+"))
     others = len(comparison.methods) - 1
     if others > 1:
@@ -95,13 +102,11 @@ def result_table(comparison: Comparison) -> Table:
         )
         table.caption_justify = "left"
     for row in comparison.table():
-        table.add_row(
-            row.name,
-            str(row.final.n),
-            _share(row.final) if share else _plain(row.final),
-            "" if not row.difference else show(row.difference) + (" *" if row.significant else ""),
-            _share(row.improvement) if row.improvement else "",
-        )
+        cells = [row.name, str(row.final.n), _share(row.final) if share else _plain(row.final)]
+        cells.append("" if not row.difference else show(row.difference) + (" *" if row.significant else ""))
+        if not comparison.anytime:
+            cells.append(_share(row.improvement) if row.improvement else "")
+        table.add_row(*cells)
     return table
 
 
@@ -130,12 +135,16 @@ def seeds_line(comparison: Comparison) -> str:
 def _plain(interval: Interval, sign: str = "") -> str:
     ends = (interval.low, interval.high)
     if not all(map(math.isfinite, ends)):
-        return f"{interval.estimate:{sign}.1f} [one seed]"
+        return f"{interval.estimate:{sign}.1f} [{_unbounded(interval)}]"
     return f"{interval.estimate:{sign}.1f} [{ends[0]:{sign}.1f}, {ends[1]:{sign}.1f}]"
 
 
 def _share(interval: Interval, sign: str = "", unit: str = " %") -> str:
     ends = (interval.low, interval.high)
     if not all(map(math.isfinite, ends)):
-        return f"{100 * interval.estimate:{sign}.1f}{unit} [one seed]"
+        return f"{100 * interval.estimate:{sign}.1f}{unit} [{_unbounded(interval)}]"
     return f"{100 * interval.estimate:{sign}.1f}{unit} [{100 * ends[0]:{sign}.1f}, {100 * ends[1]:{sign}.1f}]"
+
+
+def _unbounded(interval: Interval) -> str:
+    return "one seed" if interval.n == 1 else f"{interval.n} seeds: no bound yet"

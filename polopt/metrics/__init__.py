@@ -50,6 +50,7 @@ from polopt.metrics.passk import pass_all_k, pass_at_k
 from polopt.metrics.proxy import ProxyHacking, correlation, least_true_gain, proxy_hacking
 from polopt.metrics.routing import route, router_regret
 from polopt.metrics.scaling import Sigmoid, fit_sigmoid
+from polopt.metrics.sequential import anytime_interval, anytime_p, evidence
 from polopt.metrics.signal import mixed_groups
 from polopt.metrics.stability import Stability, policy_stability, q_values
 from polopt.metrics.weighted import WeightedTerms, WeightsError
@@ -86,6 +87,8 @@ __all__ = [
     "VerifierErrors",
     "WeightedTerms",
     "WeightsError",
+    "anytime_interval",
+    "anytime_p",
     "attempts",
     "audit_verifier",
     "auroc",
@@ -101,6 +104,7 @@ __all__ = [
     "effective_sample_size",
     "entropy_law",
     "entropy_shift",
+    "evidence",
     "fit_sigmoid",
     "gradient_noise",
     "holm",

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from polopt.metrics.intervals import Interval, t_interval
+from polopt.metrics.sequential import anytime_interval, anytime_p
 
 
 def paired_difference(x: ArrayLike, y: ArrayLike, level: float = 0.95) -> Interval:
@@ -257,6 +258,8 @@ class Comparison:
     """Several methods on the same tasks, compared with the first.
 
     unit: of the scores: "share" of an accuracy, in [0, 1], or another's own name, as "return".
+    anytime: whether intervals and `significant` hold however often one looks while seeds are added, in the order of the
+        seeds (`sequential.anytime_interval`); False: at a number of seeds that was decided beforehand.
 
     Raises:
         ValueError: no method, or two with one name.
@@ -265,6 +268,7 @@ class Comparison:
     methods: Sequence[MethodRuns]
     level: float = 0.95
     unit: str = "share"
+    anytime: bool = False
 
     def __post_init__(self) -> None:
         names = [m.name for m in self.methods]
@@ -287,7 +291,7 @@ class Comparison:
             )
             for m in data["methods"]
         ]
-        return cls(tuple(trials), data.get("level", 0.95), data.get("unit", "share"))
+        return cls(tuple(trials), data.get("level", 0.95), data.get("unit", "share"), data.get("anytime", False))
 
     @property
     def score(self) -> str:
@@ -297,31 +301,52 @@ class Comparison:
     def table(self) -> list[ComparisonRow]:
         """Computes the final score of each method, and its difference to the first: paired seed by seed where both have
         the same seeds, Welch's otherwise. Intervals hold one at a time; `significant` holds for the whole table.
-        Intervals of shares end at 0 and 1, those of their differences at -1 and 1."""
+        Intervals of shares end at 0 and 1, those of their differences at -1 and 1. The probability of improvement has
+        no interval for any time, and is left out there.
+
+        Raises:
+            ValueError: for any time, methods with different seeds.
+        """
         first, *others = self.methods
-        rows = [ComparisonRow(first.name, self._bounded(t_interval(first.final, self.level)), float(iqm(first.final)))]
+        rows = [ComparisonRow(first.name, self._mean(first.final), float(iqm(first.final)))]
         for trials in others:
-            paired = set(trials.seeds) == set(first.seeds)
-            if paired:
-                of_seed = dict(zip(first.seeds, first.final, strict=True))
-                base = [of_seed[s] for s in trials.seeds]
-                difference = paired_difference(trials.final, base, self.level)
-            else:
-                base = list(first.final)
-                difference = welch_difference(trials.final, base, self.level)
+            difference, p, paired = self._difference(first, trials)
             rows.append(
                 ComparisonRow(
                     name=trials.name,
-                    final=self._bounded(t_interval(trials.final, self.level)),
+                    final=self._mean(trials.final),
                     iqm=float(iqm(trials.final)),
                     difference=self._bounded(difference, -1.0),
-                    improvement=probability_of_improvement(trials.final, first.final, self.level),
+                    improvement=None
+                    if self.anytime
+                    else probability_of_improvement(trials.final, first.final, self.level),
                     paired=paired,
-                    p=mean_difference_p(trials.final, base, paired=paired),
+                    p=p,
                 )
             )
         found = holm([row.p for row in rows if row.p is not None], 1 - self.level)
         return rows[:1] + [dataclasses.replace(row, significant=s) for row, s in zip(rows[1:], found, strict=True)]
+
+    def _mean(self, values: Sequence[float]) -> Interval:
+        return self._bounded((anytime_interval if self.anytime else t_interval)(values, self.level))
+
+    def _difference(self, first: MethodRuns, trials: MethodRuns) -> tuple[Interval, float, bool]:
+        """Returns the difference to the first method, the p value of none, and whether seeds are paired."""
+        of_seed = dict(zip(first.seeds, first.final, strict=True))
+        paired = set(trials.seeds) == set(of_seed)
+        if self.anytime:
+            if not paired:
+                raise ValueError(
+                    f"Comparison: intervals for any time need the same seeds of every method; {trials.name!r} has "
+                    f"{sorted(trials.seeds)}, {first.name!r} {sorted(of_seed)}"
+                )
+            differences = [
+                score - of_seed[seed] for seed, score in sorted(zip(trials.seeds, trials.final, strict=True))
+            ]
+            return anytime_interval(differences, self.level), anytime_p(differences), True
+        base = [of_seed[seed] for seed in trials.seeds] if paired else list(first.final)
+        interval = (paired_difference if paired else welch_difference)(trials.final, base, self.level)
+        return interval, mean_difference_p(trials.final, base, paired=paired), paired
 
     def _bounded(self, interval: Interval, least: float = 0.0) -> Interval:
         """Cuts the interval of a share off at what a share can be; other units and one seed's are returned as given."""

@@ -72,6 +72,7 @@ def compare_report(comparison: Comparison, path: Path, about: Mapping[str, Any] 
         rows=rows,
         seeds={m.name: len(m.seeds) for m in comparison.methods},
         level=comparison.level,
+        anytime=comparison.anytime,
         unit=comparison.unit,
         score=comparison.score,
         about=about,

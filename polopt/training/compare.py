@@ -35,6 +35,7 @@ def compare(
     changes: Mapping[str, Any] | None = None,
     processes: int | None = None,
     cluster: str | None = None,
+    anytime: bool = False,
     watch: Callable[[Sequence[ComparedRun]], None] | None = None,
 ) -> Comparison:
     """Trains every method with seeds 0 to seeds - 1 and compares their held-out scores; the first is the yardstick.
@@ -47,6 +48,7 @@ def compare(
         models this small two such runs together took less time than one run of two threads.
     cluster: the address of a Ray cluster that trains them, "auto" or HOST:PORT, see `cluster.ray_executor.RayExecutor`.
         By default as many runs at once as it has CPUs, each of one thread.
+    anytime: intervals that hold however often one looks and adds seeds, see `Comparison`.
     watch: called several times a second with all trials.
 
     Raises:
@@ -74,7 +76,9 @@ def compare(
         trials = [ComparedRun(n, s, r, _run(r, folder / f"{file_name(n)}-seed-{s}")) for n, s, r in planned]
         train_all(trials, executor, watch or (lambda _: None))
     comparison = Comparison(
-        [_trials(name, [t for t in trials if t.name == name]) for name in names], unit=_unit(trials)
+        [_trials(name, [t for t in trials if t.name == name]) for name in names],
+        unit=_unit(trials),
+        anytime=anytime,
     )
     written = {**record(comparison), "about": about(trials)}
     (folder / "comparison.json").write_text(json.dumps(written, indent=1), encoding="utf-8")

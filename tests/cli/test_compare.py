@@ -199,3 +199,16 @@ def test_a_mistake_gets_one_sentence(recipe: Path, tmp_path: Path, methods: tupl
 def test_labels() -> None:
     assert label("gspo") == "gspo"
     assert label({"name": "rloo", "kl": 0, "group": 4}) == "rloo(kl=0, group=4)"
+
+
+def test_intervals_for_any_time(compared: tuple[Path, str], recipe: Path) -> None:
+    """Finished runs are taken as they are; two seeds have no bound yet, and nothing claims one."""
+    ways = ("--seeds", 2, "--recipe", recipe, "--run", compared[0], "--set", "threads=1")
+    result = polopt("compare", *METHODS, *ways, "--anytime")
+    assert result.exit_code == 0, result.output
+    assert "at any number of seeds" in flat(result.output)
+    assert "2 seeds: no bound yet" in flat(result.output)
+    assert "better on a new seed" not in flat(result.output)
+    assert json.loads((compared[0] / "comparison.json").read_text())["anytime"]
+    again = polopt("compare", *METHODS, *ways)
+    assert "better on a new seed" in flat(again.output)

@@ -44,6 +44,20 @@ def test_one_seed_each_still_compares(tmp_path):
     assert "inf" not in Reader(page).json
 
 
+def test_intervals_for_any_time(tmp_path):
+    """They say so; three seeds of little difference have no bound yet, and no column of improvement stands there."""
+    methods = [{"name": n, "seeds": [0, 1], "final": f} for n, f in (("a", [0.5, 0.6]), ("b", [0.6, 0.65]))]
+    page = compare_report(Comparison.from_dict({"methods": methods, "anytime": True}), tmp_path / "c.html").read_text()
+    words = Reader(page).words
+    assert "hold however often one looks" in words
+    assert "eats it" not in words
+    assert "inf" not in words
+    assert (
+        "hold however often"
+        not in Reader(compare_report(Comparison.from_dict({"methods": methods}), tmp_path / "d.html").read_text()).words
+    )
+
+
 def test_comparison_page_says_what_was_compared(tmp_path):
     about = fake_run.about()
     about["methods"]["bnpo"]["runs"][0] = "bnpo(kl=0.1) & <b>-seed-0"
