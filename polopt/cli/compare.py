@@ -44,6 +44,7 @@ def compare(
     folder = run or runner.default_folder(chosen)
     screen = wording.screen(stderr=as_json)
     watch = Board(screen)
+    screen.print(planned_line(seeds), style="dim")
     try:
         with watch:
             comparison = runner.compare(
@@ -108,6 +109,19 @@ def result_table(comparison: Comparison) -> Table:
             cells.append(_share(row.improvement) if row.improvement else "")
         table.add_row(*cells)
     return table
+
+
+def planned_line(seeds: int) -> str:
+    """Returns what a comparison of so many seeds can find, before any run; a difference's spread is known after it."""
+    from polopt.metrics import detectable_difference
+
+    if seeds < 2:
+        return "One seed has no interval: any difference may be chance."
+    sizes = {n: detectable_difference(n) for n in (seeds, 2 * seeds)}
+    return (
+        f"{seeds} seeds find a difference of {sizes[seeds]:.1f} standard deviations between seeds four times in five, "
+        f"{2 * seeds} seeds one of {sizes[2 * seeds]:.1f}."
+    )
 
 
 def seeds_line(comparison: Comparison) -> str:

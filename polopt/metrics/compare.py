@@ -128,6 +128,22 @@ def seeds_needed(difference: float, deviation: float, probability: float = 0.8, 
     return many
 
 
+def detectable_difference(seeds: int, probability: float = 0.8, level: float = 0.95) -> float:
+    """Returns the difference, in standard deviations of the seeds' differences, that so many seeds find with this
+    probability, see `power`; infinite for one seed.
+
+    Raises:
+        ValueError: a probability outside (1 - level, 1).
+    """
+    if not 1 - level < probability < 1:
+        raise ValueError(f"detectable_difference: probability must be in ({1 - level:g}, 1), found {probability}")
+    if seeds < 2:
+        return math.inf
+    from scipy.optimize import brentq
+
+    return float(brentq(lambda d: power(d, 1.0, seeds, level) - probability, 0.0, 100.0))
+
+
 def improvement(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
     """P(X > Y) + P(X = Y) / 2 over all pairs, [..., n] and [..., m] -> [...]: Mann-Whitney's U / (n m)."""
     return (np.sign(x[..., :, None] - y[..., None, :]).mean((-2, -1)) + 1) / 2

@@ -59,6 +59,13 @@ def of_scores(base: list[float], other: list[float], unit: str) -> Comparison:
     return Comparison([MethodRuns("a", seeds, base), MethodRuns("b", seeds, other)], unit=unit)
 
 
+def test_what_so_many_seeds_can_find_is_said_before_any_run(compared: tuple[Path, str]) -> None:
+    # With one degree of freedom the test needs a shift of sqrt(2) d for which the noncentral t passes 12.706.
+    size = next(float(x) for x in re.findall(r"2 seeds find a difference of ([\d.]+) standard", flat(compared[1])))
+    assert stats.nct.sf(12.706, 1, (size + 0.05) * 2**0.5) > 0.8 > stats.nct.sf(12.706, 1, (size - 0.05) * 2**0.5)
+    assert flat(compared[1]).index("seeds find") < flat(compared[1]).index("Held-out")
+
+
 def test_the_table_says_how_many_seeds_a_difference_takes(compared: tuple[Path, str]) -> None:
     data = json.loads((compared[0] / "comparison.json").read_text())
     line = seeds_line(Comparison.from_dict(data))

@@ -9,6 +9,7 @@ from polopt.metrics import (
     Comparison,
     MethodRuns,
     bootstrap,
+    detectable_difference,
     holm,
     improvement,
     iqm,
@@ -224,3 +225,15 @@ def test_errors_name_what_was_found():
         Comparison([MethodRuns("a", [1], [0.1]), MethodRuns("a", [1], [0.1])])
     with pytest.raises(ValueError, match="found 7 and 5"):
         paired_difference(X, Y)
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 5, 10])
+def test_the_detectable_difference_is_found_four_times_in_five(seeds):
+    size = detectable_difference(seeds)
+    assert power(size, 1.0, seeds) == pytest.approx(0.8)
+    draws = np.random.default_rng(seeds).normal(size, 1.0, (4000, seeds))
+    found = scipy.stats.ttest_1samp(draws, 0, axis=1).pvalue < 0.05
+    assert found.mean() == pytest.approx(0.8, abs=0.025)
+    assert detectable_difference(1) == math.inf
+    with pytest.raises(ValueError, match="probability must be in"):
+        detectable_difference(5, 0.01)
