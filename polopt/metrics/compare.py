@@ -102,7 +102,8 @@ def power(difference: float, deviation: float, seeds: int, level: float = 0.95) 
     from scipy.stats import nct
 
     bound, shift = float(stdtrit(seeds - 1, (1 + level) / 2)), difference / deviation * math.sqrt(seeds)
-    return float(nct.sf(bound, seeds - 1, shift) + nct.cdf(-bound, seeds - 1, shift))
+    # The other tail mirrored: scipy's cdf is not a number far out.
+    return float(nct.sf(bound, seeds - 1, shift) + nct.sf(bound, seeds - 1, -shift))
 
 
 def seeds_needed(difference: float, deviation: float, probability: float = 0.8, level: float = 0.95) -> int:
@@ -141,7 +142,10 @@ def detectable_difference(seeds: int, probability: float = 0.8, level: float = 0
         return math.inf
     from scipy.optimize import brentq
 
-    return float(brentq(lambda d: power(d, 1.0, seeds, level) - probability, 0.0, 100.0))
+    most = 1.0  # found by doubling: the noncentral t is not computed far beyond what is needed
+    while power(most, 1.0, seeds, level) < probability:
+        most *= 2
+    return float(brentq(lambda d: power(d, 1.0, seeds, level) - probability, 0.0, most, xtol=1e-6))
 
 
 def improvement(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
