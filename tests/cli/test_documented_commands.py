@@ -101,3 +101,7 @@ def test_guards(place: Path) -> None:
     run(page)
     (made,) = (place / "runs").iterdir()
     assert "signal/refused" in (made / "metrics.jsonl").read_text()
+
+
+def test_claims(place: Path) -> None:
+    run("docs/claims.md")

@@ -1,0 +1,218 @@
+"""Methods on two tasks of different kind, each with its own best of three step sizes, over five seeds.
+
+python -m benchmarks.tuned --folder F                 every method that can be trained so; continued when stopped
+python -m benchmarks.tuned --folder F --only dapo rloo --tasks chains
+
+A method's step size is chosen by the mean held-out accuracy of two runs, with seeds that do not count. The comparison
+is made on five others, seed by seed with GRPO at its own best step size: after as many batches, and after as many
+sampled tokens. The runs of one seed begin with the same warm-up and the same order of tasks. Results are in
+benchmarks/results/methods-tuned.{json,md}.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks import table
+from benchmarks.curves import curve
+from benchmarks.methods import ROOT, YARDSTICK, contestants, reads_texts
+from benchmarks.spec import HERE
+from benchmarks.suites import CHAINS
+from polopt.metrics import Comparison, MethodRuns
+from polopt.training import recipe as recipes
+from polopt.training.launch import create
+from polopt.training.run import Run
+from polopt.training.run_executor import ComparedRun, LocalExecutor, TrialError, train_all
+
+RESULTS = HERE / "results" / "methods-tuned"
+FACTORS = (1 / 3, 1.0, 3.0)  # of the recipe's learning rate
+TRIALS, SEEDS = (100, 101), (0, 1, 2, 3, 4)
+RATE = 5e-4
+BUDGET: dict[str, Any] = {
+    "stages.rl.steps": 30,
+    "stages.rl.rows": 128,
+    "evaluation.every": 6,
+    "evaluation.quick": 200,
+    "checkpoint": 1000,
+    "threads": 1,
+}
+TASKS: dict[str, dict[str, Any]] = {
+    "forms": {},
+    "chains": {"tasks": CHAINS, "limit": 18, "stages.warmup.steps": 160},
+}
+WHAT = {
+    "forms": "words to spell backwards, palindromes, matrices to turn and to unroll: short answers of a fixed form",
+    "chains": "words to rearrange in 1 to 3 steps, which may be written out: answers of different length",
+}
+
+
+def method_of(slug: str) -> str | dict[str, Any]:
+    return dict(YARDSTICK) if slug == "grpo" else slug
+
+
+def planned(slug: str, task: str, factor: float, seed: int, folder: Path) -> ComparedRun:
+    """The run of a method at a step size with a seed: the one that the folder has, or a new one."""
+    changes = {**BUDGET, **TASKS[task], "seed": seed, "stages.rl.optimiser.lr": RATE * factor}
+    recipe = recipes.load(None, changes, method=method_of(slug))
+    place = folder / task / f"{slug}-{factor:.2g}-{seed}"
+    run = Run.open(place) if (place / "recipe.yaml").is_file() else create(recipe, place)
+    return ComparedRun(slug, seed, recipe, run)
+
+
+def finished(runs: Sequence[ComparedRun], folder: Path, processes: int) -> dict[str, str]:
+    """Trains the runs; why the methods failed that did, whose other runs are left as they are."""
+    failed: dict[str, str] = {}
+    seen: set[int] = set()
+
+    def report(trials: Sequence[ComparedRun]) -> None:
+        for trial in trials:
+            if trial.state == "finished" and id(trial) not in seen:
+                seen.add(id(trial))
+                print(f"{len(seen)} of {len(trials)}: {trial.run.folder.name}", flush=True)
+
+    while True:
+        left = [run for run in runs if run.name not in failed]
+        try:
+            train_all(left, LocalExecutor(folder, processes), report)
+            return failed
+        except TrialError as error:
+            failed[error.trial.name] = str(error).partition(" (all of it")[0]
+
+
+def final(run: ComparedRun) -> float:
+    return float(curve(run.run, "tokens")[1][-1])
+
+
+def best_factor(runs: dict[float, list[ComparedRun]]) -> float:
+    """The step size of the best mean accuracy."""
+    return max(sorted(runs), key=lambda factor: float(np.mean([final(run) for run in runs[factor]])))
+
+
+def at_tokens(base: ComparedRun, other: ComparedRun) -> tuple[float, float]:
+    """What both had reached when they had sampled as many tokens as the one that sampled fewer."""
+    curves = [curve(run.run, "tokens") for run in (base, other)]
+    budget = min(spent[-1] for spent, _ in curves)
+    one, two = (float(np.interp(budget, spent, accuracy)) for spent, accuracy in curves)
+    return one, two
+
+
+def compared(runs: dict[str, list[ComparedRun]]) -> list[dict[str, Any]]:
+    """The table of one task: accuracy, and the difference to GRPO at equal batches and at equal tokens."""
+    names = ["grpo", *(name for name in runs if name != "grpo")]
+    batches = Comparison([MethodRuns(name, SEEDS, [final(run) for run in runs[name]]) for name in names]).table()
+    rows = []
+    for row, name in zip(batches, names, strict=True):
+        found = {**dataclasses.asdict(row), "finals": [final(run) for run in runs[name]]}
+        spent = [curve(run.run, "tokens")[0][-1] for run in runs[name]]
+        found["tokens"] = float(np.mean(spent))
+        if name != "grpo" and min(spent) > 0:
+            pairs = [at_tokens(base, run) for base, run in zip(runs["grpo"], runs[name], strict=True)]
+            sides = [
+                MethodRuns(side, SEEDS, values) for side, values in zip("ab", zip(*pairs, strict=True), strict=True)
+            ]
+            found["at tokens"] = dataclasses.asdict(Comparison(sides).table()[1])["difference"]
+        rows.append(found)
+    return rows
+
+
+def shared_variance(rows: Sequence[dict[str, Any]]) -> float:
+    """The variance of paired differences over that of unpaired ones, mean over all pairs of methods: below 1 where runs
+    of one seed share their luck."""
+    table_ = np.array([row["finals"] for row in rows])
+    first, second = np.triu_indices(len(table_), 1)
+    paired = (table_[first] - table_[second]).var(axis=1, ddof=1)
+    single = table_.var(axis=1, ddof=1)
+    return float(paired.mean() / (single[first] + single[second]).mean())
+
+
+def markdown(data: dict[str, Any]) -> str:
+    it = data["about"]
+    lines = [
+        "# Methods at their own best step size, on two tasks",
+        "",
+        f"{it['date']}, commit {it['commit']}, `{it['command']}`.",
+        "",
+        table.machine(it),
+        "",
+        f"{BUDGET['stages.rl.steps']} batches of {BUDGET['stages.rl.rows']} answers after the same warm-up, "
+        f"{len(SEEDS)} seeds, 400 held-out problems. Step size: the best of {', '.join(f'{f:.2g}' for f in FACTORS)} "
+        f"times {RATE:g} by the mean of {len(TRIALS)} runs with other seeds. Differences to `grpo` without KL at its "
+        "own best step size, in points, paired by seed, with 95 % intervals (Student's t); a star stands where the one "
+        "at equal batches remains after Holm's correction for all methods of the table. At equal tokens: when both had "
+        "sampled as many as the one that samples fewer, dropped ones counted, interpolated between evaluations.",
+        *(["", data["note"]] if data.get("note") else []),
+    ]
+    for task, found in data["tasks"].items():
+        lines += ["", f"## {task}", "", f"{WHAT[task][0].upper()}{WHAT[task][1:]}.", ""]
+        if len(found["rows"]) > 1:
+            lines += [
+                f"Variance of paired differences over that of unpaired ones, mean over all pairs of methods: "
+                f"{shared_variance(found['rows']):.2f}.",
+                "",
+            ]
+        lines += ["|method|step size|accuracy, %|at equal batches|at equal tokens|tokens, k|"]
+        lines += ["|---|---:|---:|---:|---:|---:|"]
+        for row in sorted(found["rows"], key=lambda r: -r["final"]["estimate"]):
+            cells = [row["name"], f"{found['factors'][row['name']]:.2g}x", _percent(row["final"], "")]
+            cells += [_percent(row["difference"]) + (" *" if row["significant"] else "")]
+            cells += [_percent(row.get("at tokens")), f"{row['tokens'] / 1e3:,.0f}"]
+            lines.append(f"|{'|'.join(cells)}|")
+        if found["failed"]:
+            lines += ["", "Did not finish:", "", *(f"- {name}: {why}" for name, why in found["failed"].items())]
+    return "\n".join(lines) + "\n"
+
+
+def _percent(found: dict[str, float] | None, sign: str = "+") -> str:
+    if not found:
+        return ""
+    value, low, high = (100 * found[key] for key in ("estimate", "low", "high"))
+    return f"{value:{sign}.1f} ({low:{sign}.1f} to {high:{sign}.1f})"
+
+
+def raced(task: str, slugs: Sequence[str], folder: Path, processes: int) -> dict[str, Any]:
+    """Chooses step sizes, and compares."""
+    trials = {
+        slug: {factor: [planned(slug, task, factor, seed, folder) for seed in TRIALS] for factor in FACTORS}
+        for slug in slugs
+    }
+    failed = finished([run for by in trials.values() for runs in by.values() for run in runs], folder, processes)
+    factors = {slug: best_factor(trials[slug]) for slug in slugs if slug not in failed}
+    runs = {slug: [planned(slug, task, factors[slug], seed, folder) for seed in SEEDS] for slug in factors}
+    failed |= finished([run for found in runs.values() for run in found], folder, processes)
+    return {
+        "factors": factors,
+        "failed": failed,
+        "rows": compared({slug: found for slug, found in runs.items() if slug not in failed}),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", type=Path, required=True, help="where the runs are kept")
+    parser.add_argument("--only", nargs="*", default=[], metavar="METHOD")
+    parser.add_argument("--tasks", nargs="*", choices=sorted(TASKS), default=sorted(TASKS))
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--note", default="", help="a sentence on the circumstances, for the page's head")
+    options = parser.parse_args()
+    able, _ = contestants(options.only)
+    slugs = list(dict.fromkeys(["grpo", *(slug for slug in able if not reads_texts(slug))]))
+    about = {**table.about(ROOT, threads=1, module="tuned"), "command": "python -m benchmarks.tuned"}
+    options.folder.mkdir(parents=True, exist_ok=True)
+    data: dict[str, Any] = {"about": about, "note": options.note, "tasks": {}}
+    for task in options.tasks:
+        data["tasks"][task] = raced(task, slugs, options.folder, options.processes)
+        RESULTS.with_suffix(".json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+        RESULTS.with_suffix(".md").write_text(markdown(data), encoding="utf-8")
+    print(markdown(data))
+
+
+if __name__ == "__main__":
+    main()
