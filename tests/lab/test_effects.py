@@ -173,3 +173,27 @@ def test_learned_counts_what_was_spent() -> None:
     soon = learned(algorithm, uneven(0), steps=50, step_size=32.0, seed=0, goal=0.4)
     assert soon["success"] >= 0.4
     assert soon["steps"] < 50
+
+
+def test_equal_sides_seldom_show_an_effect() -> None:
+    """Of 600 comparisons of equal sides, each at the best of three step sizes that do nothing, 2.5 % hold by chance:
+    step sizes are chosen on other seeds than those that count, so that choosing gives nothing away."""
+    draws = np.random.default_rng(0)
+
+    def shown() -> bool:
+        @effect(
+            "s",
+            kind="headline",
+            method=lambda: 0.0,
+            controls={"parent": lambda: 0.0},
+            criteria=[More("score", by=0.0)],
+            step_sizes=(1.0, 2.0, 3.0),
+        )
+        def measure(side: float, *, seed: int, step_size: float) -> dict[str, float]:
+            return {"score": side + draws.normal()}
+
+        return measure.run().holds
+
+    found = sum(shown() for _ in range(600))
+    low, high = stats.binom(600, 0.025).interval(0.999)
+    assert low <= found <= high
