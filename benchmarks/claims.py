@@ -58,8 +58,8 @@ def killed(row: ClaimResult) -> dict[str, Any]:
         "name": row.mutation,
         "statement": bug.statement,
         "claim": row.name,
-        "noticed": not row.holds,
-        "how": row.note if row.note.startswith(("raised", "did not end", "its process")) else "",
+        "noticed": row.noticed,
+        "why not": "" if row.ended else row.note,
     }
 
 

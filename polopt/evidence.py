@@ -51,6 +51,16 @@ class ClaimResult:
     seed: int = 0
     mutation: str = ""
 
+    @property
+    def ended(self) -> bool:
+        """Returns whether the claim measured; False where it raised, did not end, or its process died."""
+        return bool(self.criterion)
+
+    @property
+    def noticed(self) -> bool:
+        """Returns whether the claim measured, and does not hold: what a planted bug must lead to."""
+        return self.ended and not self.holds
+
 
 @dataclasses.dataclass(frozen=True)
 class ClaimRun:

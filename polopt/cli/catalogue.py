@@ -259,7 +259,7 @@ def claims(
     screen = wording.screen(stderr=as_json)
     results = claims_page.measured(runs, screen, evidence.run_spread(runs, cluster, kept))
     if mutations:
-        failing = [f"{row.slug} {row.mutation}" for row in results if row.holds]
+        failing = [f"{row.slug} {row.mutation}" for row in results if not row.noticed]
         verdict = f"{len(results) - len(failing)} of {len(results)} planted bugs are noticed"
         data = [dataclasses.asdict(row) for row in results]
     else:

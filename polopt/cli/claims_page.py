@@ -51,9 +51,9 @@ def verdict_of(rows: Sequence[SeededClaim]) -> str:
 
 def _mutation_line(row: ClaimResult) -> Text:
     """Formats one planted bug: whether its claim noticed it."""
-    mark = ("not noticed", "bold red") if row.holds else ("noticed", "green")
+    mark = ("noticed", "green") if row.noticed else ("not noticed", "bold red")
     text = Text.assemble((f"{row.slug} ", "bold"), f"{row.mutation}  ", mark, (f"  by {row.name}", "dim"))
-    return text.append(f", {row.note}", "dim") if row.note.startswith(("raised", "did not", "its process")) else text
+    return text if row.ended else text.append(f", {row.note}", "dim")
 
 
 def _claim_line(seeded: SeededClaim) -> Padding:
