@@ -1,175 +1,147 @@
-"""The methods as a page: docs/methods.md, made from the method files and from what was last measured.
+"""The methods as a table: docs/methods.md, made from the method files and from what was last measured.
 
 python -m benchmarks.catalogue
+
+The documentation site has a page for each method, made from the same facts when it is built (docs_site).
 """
 
 from __future__ import annotations
 
 import collections
-import json
 from typing import Any
 
-from benchmarks import claims, table
+from benchmarks import claims, method_facts
 from benchmarks.spec import HERE
 from polopt import catalogue
 from polopt.claim import CLAIM_KINDS
-from polopt.method import TIERS, Method
+from polopt.method import KINDS, ROOMS, TIERS, Method
 from polopt.part import Part
-from polopt.part_diff import diff
 
 PAGE = HERE.parent / "docs" / "methods.md"
-RACE = HERE / "results" / "methods.json"
-COMMON = {"group": 8, "kl": 0.0}
-RACED = (
-    " Accuracy is from [one small budget for every method](../benchmarks/results/methods.md), which says what a method "
-    "does when it is dropped in by name."
-)
 
 
 def page() -> str:
     """The whole page."""
     found = [catalogue.find(slug) for slug in catalogue.slugs()]
-    measured = claims.stored()
-    race = json.loads(RACE.read_text(encoding="utf-8")) if RACE.is_file() else {"rows": []}
-    accuracy = {row["name"].partition("(")[0]: row for row in race["rows"]}
-    suites = _suites()
-    claim_rows = {m.slug: [row for row in measured["rows"] if row["slug"] == m.slug] for m in found}
+    facts = {m.slug: method_facts.claims_of(m.slug) for m in found}
     lines = [
         "# Methods",
         "",
-        f"{len(found)} published methods, each a sentence made of parts. This page is made by "
-        "`python -m benchmarks.catalogue` from the method files and from the last full run of the claims"
-        f"{_when(measured['about'])}.{RACED if race['rows'] else ''}",
+        f"{len(found)} published methods, each an algorithm, a solver, a metric or a guard made of parts. A name leads "
+        "to its file; on the documentation site (`make docs`), and by `polopt show METHOD`, to its formula, its "
+        "difference to the method that it builds on, and its claims with all that was measured. What the columns mean "
+        "stands [below the table](#columns).",
+        "",
+        "|method|what it changes|room|kind|tier|needs|headline effects that hold|other claims that hold|accuracy, %|"
+        "paper|",
+        "|---|---|---|---|---|---|---:|---:|---:|---|",
+        *(_row(m, facts[m.slug]) for m in found),
+        "",
+        "## Columns",
+        "",
+        "*Room* is the kind of part that the paper changes; of several, the one of its main idea: "
+        + ", ".join(ROOMS)
+        + ".",
+        "",
+        "*Kind* is what the method builds, and how it is run:",
+        "",
+        *(f"- {kind}: `{usage}`" for kind, usage in KINDS.items()),
+        "",
+        "*Tier* is how sure the formula is:",
         "",
         *(f"- *{tier}*: {meaning}" for tier, meaning in TIERS.items()),
         "",
-        _summary(claim_rows),
+        "*Needs* is what training by it takes beyond rollouts, rewards and a policy, with its paper's settings.",
+        "",
+        "*Effects* and *claims* are statements of the paper, each with a program that measures it. The kind of a claim "
+        "is what it is to the paper:",
         "",
         *(f"- *{kind}*: {meaning}" for kind, meaning in CLAIM_KINDS.items()),
         "",
-        "|method|what it changes|paper|tier|headline effects that hold|other claims that hold|held-out accuracy, %|",
-        "|---|---|---|---|---:|---:|---:|",
+        _summary(facts),
+        "",
+        "*Accuracy* is on held-out problems, in percent, after "
+        "[one small budget for every method](../benchmarks/results/methods.md), which says what a method does when it "
+        "is dropped in by name and not what it can do; empty where it was not trained.",
+        "",
+        "This page is made by `python -m benchmarks.catalogue` from the method files and from the last full run of the "
+        f"claims{_when(claims.stored()['about'])}.",
     ]
-    lines += [_row(m, claim_rows[m.slug], accuracy.get(m.slug)) for m in found]
-    for m in found:
-        lines += ["", *_section(m, claim_rows[m.slug]), *suites.get(m.slug, [])]
     return "\n".join(lines) + "\n"
 
 
-def _summary(claim_rows: dict[str, list[dict[str, Any]]]) -> str:
+def _summary(facts: dict[str, list[method_facts.ClaimFacts]]) -> str:
     """Counts the claims of all methods by kind."""
-    found = collections.Counter(claim.kind for slug in claim_rows for claim in catalogue.claims_of(slug))
-    held = collections.Counter(
-        claim.kind
-        for slug, rows in claim_rows.items()
-        for claim in catalogue.claims_of(slug)
-        if any(row["name"] == claim.name and row["holds"] for row in rows)
-    )
+    every = [claim for found in facts.values() for claim in found]
+    found = collections.Counter(claim.kind for claim in every)
+    held = collections.Counter(claim.kind for claim in every if claim.verdict == "holds")
     counts = "; ".join(f"{kind} {held[kind]} of {found[kind]}" for kind in CLAIM_KINDS if found[kind])
-    return f"Claims that hold, by kind: {counts}.{_on_seeds()}"
+    return f"Claims that hold, by kind: {counts}.{_on_seeds(every)}"
 
 
-def _on_seeds() -> str:
-    """Counts the claims that hold on every one of several seeds, and those on which seeds differ."""
-    rows = claims.seeded()["rows"]
-    if not rows:
-        return ""
-    always, never = (sum(row["held"] == of for row in rows) for of in (rows[0]["seeds"], 0))
-    return (
-        f" Of {len(rows)} fast ones, run on {rows[0]['seeds']} seeds each, their own and others that they were not "
-        f"made with, {always} hold on every seed, {never} on none, and {len(rows) - always - never} on some."
-    )
+def _on_seeds(every: list[method_facts.ClaimFacts]) -> str:
+    """Counts the claims that hold on every one of several seeds, and those on which seeds differ; and the bugs that
+    were noticed."""
+    rows = [claim for claim in every if claim.runs > 1]
+    bugs = [bug for slug in catalogue.slugs() for bug in method_facts.bugs_of(slug)]
+    text = ""
+    if rows:
+        always, never = (sum(row.held == bound for row in rows) for bound in (rows[0].runs, 0))
+        compared = sum(claim.won is not None for claim in every)
+        text = (
+            f" {compared} of them compare over seeds with controls at their own best step size. Of {len(rows)} others, "
+            f"run on {rows[0].runs} seeds that they were not made with, {always} hold on every seed, {never} on none, "
+            f"and {len(rows) - always - never} on some, which do not count as holding."
+        )
+    noticed, run = sum(bug[2] is True for bug in bugs), sum(bug[2] is not None for bug in bugs)
+    return text + (f" Of {run} bugs planted in the methods' own parts {noticed} are noticed by a claim." if run else "")
 
 
 def _when(about: dict[str, Any]) -> str:
+    """When and at which commit the claims were run; those that were run at another one are counted."""
     if not about:
         return ""
-    later: dict[str, list[str]] = {}
-    for slug, commit in sorted(about.get("again", {}).items()):
-        later.setdefault(commit, []).append(slug)
-    again = "".join(f"; {', '.join(slugs)} at {commit}" for commit, slugs in later.items())
+    others = collections.Counter(row.get("commit", "") for row in claims.stored()["rows"])
+    others.pop(about["commit"], None)
+    others.pop("", None)
+    again = "".join(f"; {count} claims at {commit}" for commit, count in sorted(others.items()))
     return f" ({about['date'][:10]}, commit {about['commit']}, {about['machine']['cpu']}{again})"
 
 
-def _suites() -> dict[str, list[str]]:
-    """By method, what it reached where its idea matters."""
-    found: dict[str, list[str]] = {}
-    for file in sorted((HERE / "results").glob("methods-*.json")):
-        data = json.loads(file.read_text(encoding="utf-8"))
-        for row in data["rows"]:
-            if row["name"] == data["yardstick"]:
-                continue
-            gaps = {"batches": row["difference"], **row["equal"]}
-            gaps_text = ", ".join(
-                f"{g['estimate'] * 100:+.1f} ({g['low'] * 100:+.1f} to {g['high'] * 100:+.1f}) at equal {budget}"
-                for budget, g in gaps.items()
-            )
-            line = (
-                f"- On [{data['suite']}](../benchmarks/results/{file.stem}.md), as `{table.brief(row['name'])}` "
-                f"against `{data['yardstick']}`, points of held-out accuracy: {gaps_text}."
-            )
-            found.setdefault(row["name"].partition("(")[0], []).append(line)
-    return found
-
-
-def _row(m: Method[Any, Part], rows: list[dict[str, Any]], raced: dict[str, Any] | None) -> str:
-    kinds = {claim.name: claim.kind for claim in catalogue.claims_of(m.slug)}
-    headline = _holding(rows, [name for name, kind in kinds.items() if kind == "headline"])
-    others = _holding(rows, [name for name, kind in kinds.items() if kind != "headline"])
+def _row(m: Method[Any, Part], found: list[method_facts.ClaimFacts]) -> str:
+    raced = method_facts.main_job().get(m.slug)
+    headline, others = (
+        _holding([claim for claim in found if (claim.kind == "headline") == first]) for first in (True, False)
+    )
     score = f"{raced['final']['estimate'] * 100:.1f}" if raced else ""
-    return f"|[{m.slug}](#{m.slug})|{m.changes}|{_paper(m)}|{m.tier}|{headline}|{others}|{score}|"
+    file = catalogue.files_of(m.slug)[0].name
+    cells = [
+        f"[{m.slug}](../polopt/methods/{file})",
+        m.changes,
+        m.room,
+        m.kind,
+        m.tier,
+        ", ".join(method_facts.needs_of(m)),
+        headline,
+        others,
+        score,
+        paper(m),
+    ]
+    return "|" + "|".join(cell.replace("|", "\\|") for cell in cells) + "|"
 
 
-def _holding(rows: list[dict[str, Any]], names: list[str]) -> str:
-    """How many of these claims hold, as "2 of 3"; "?" for those that were not run."""
-    if not names:
+def _holding(found: list[method_facts.ClaimFacts]) -> str:
+    """How many of these claims hold, as "2 of 3"; "?" if none was run."""
+    if not found:
         return ""
-    found = [row for row in rows if row["name"] in names]
-    return f"{sum(row['holds'] for row in found) if found else '?'} of {len(names)}"
+    run = [claim for claim in found if claim.verdict != "not run yet"]
+    return f"{sum(claim.verdict == 'holds' for claim in run) if run else '?'} of {len(found)}"
 
 
-def _paper(m: Method[Any, Part]) -> str:
+def paper(m: Method[Any, Part]) -> str:
+    """A link to the paper, or where it appeared."""
     it = m.paper
     return f"[arXiv:{it.arxiv}](https://arxiv.org/abs/{it.arxiv})" if it.arxiv else f"{it.venue}"
-
-
-def _section(m: Method[Any, Part], rows: list[dict[str, Any]]) -> list[str]:
-    it = m.paper
-    lines = [
-        f"## {m.slug}",
-        "",
-        f"{it.title}. {it.authors}, {it.year}. {_paper(m)}. Room: {m.room}. Tier: {m.tier}.",
-        "",
-        m.changes,
-        "",
-    ]
-    lines += ["```text", m.doc, "```", ""]
-    if m.slug != "grpo" and m.kind == "algorithm":
-        lines += ["What differs from `grpo` without KL:", "", "|where|`grpo`|here|", "|---|---|---|"]
-        # Groups of one size and no KL on both sides where they can be, so that they are no difference.
-        settings = {k: v for k, v in COMMON.items() if k in m.settings()}
-        for path, base, changed in diff(catalogue.method("grpo", **COMMON), m(**settings)):
-            lines.append(f"|{path}|`{_cell(base)}`|`{_cell(changed)}`|")
-        lines.append("")
-    found = {row["name"]: row for row in rows}
-    seeds = {(row["slug"], row["name"]): (row["held"], row["seeds"]) for row in claims.seeded()["rows"]}
-    for claim in catalogue.claims_of(m.slug):
-        row = found.get(claim.name)
-        verdict = "not run yet" if row is None else "holds" if row["holds"] else "**fails**"
-        verdict = verdict[0].upper() + verdict[1:]
-        if (m.slug, claim.name) in seeds:
-            held, of = seeds[m.slug, claim.name]
-            verdict += f"; on {held} of {of} seeds"
-        lines.append(f"- *{claim.kind}*: {claim.statement} Against: {claim.baseline}. {verdict}.")
-        if row is not None:
-            numbers = ", ".join(f"{name} {value:.4g}" for name, value in row["measured"].items())
-            lines.append(f"  Measured: {numbers}. Criterion: {row['criterion']}.")
-            lines += [f"  {row['note']}"] if row["note"] else []
-    return lines
-
-
-def _cell(value: Any) -> str:
-    return repr(value).replace("|", "\\|")
 
 
 def main() -> None:

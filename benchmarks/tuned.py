@@ -6,7 +6,7 @@ python -m benchmarks.tuned --folder F --only dapo rloo --tasks chains
 A method's step size is chosen by the mean held-out accuracy of two runs, with seeds that do not count. The comparison
 is made on five others, seed by seed with GRPO at its own best step size: after as many batches, and after as many
 sampled tokens. The runs of one seed begin with the same warm-up and the same order of tasks. Results are in
-benchmarks/results/methods-tuned.{json,md}.
+benchmarks/results/tuned.{json,md}.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from polopt.training.launch import create
 from polopt.training.run import Run
 from polopt.training.run_executor import ComparedRun, LocalExecutor, TrialError, train_all
 
-RESULTS = HERE / "results" / "methods-tuned"
+RESULTS = HERE / "results" / "tuned"
 FACTORS = (1 / 3, 1.0, 3.0)  # of the recipe's learning rate
 TRIALS, SEEDS = (100, 101), (0, 1, 2, 3, 4)
 RATE = 5e-4

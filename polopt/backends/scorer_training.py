@@ -73,7 +73,7 @@ def same_policy_pairs(
     """Samples POLAR's pairs: relative to a text of policy A, another text of A is better than a text of policy B for
     the same prompt.
 
-    written[policy][prompt] holds the texts of a policy, as many for each policy and prompt.
+    `written[policy][prompt]` holds the texts of a policy, as many for each policy and prompt.
     """
     samples = len(written[0][0])
     prompt_indices = torch.randint(len(prompts), (count,), generator=generator).tolist()

@@ -39,6 +39,12 @@ def test_readme(place: Path) -> None:
     assert (place / "runs" / "mine" / "report.html").is_file()
 
 
+def test_getting_started(place: Path) -> None:
+    run("docs/getting-started.md")
+    assert (place / "runs" / "first" / "report.html").is_file()
+    assert "gspo" in (place / "runs" / "third" / "recipe.yaml").read_text()
+
+
 def test_vllm(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "vllm", vllm_stand_in)
     monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "1")

@@ -1,0 +1,1 @@
+"""Training: recipes, sources of experience, the learner and its loop, evaluation, and runs on disk."""
