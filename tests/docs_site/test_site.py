@@ -15,7 +15,7 @@ import filelock
 import pytest
 
 from benchmarks import method_facts
-from docs_site import links
+from docs_site import links, method_page
 from polopt import catalogue
 
 ROOT = Path(__file__).parents[2]
@@ -133,14 +133,28 @@ def test_links_mean_the_same_in_the_repository_and_on_the_site() -> None:
 
 def test_a_stored_claim_is_read_with_and_without_its_seeds() -> None:
     (claim, *_) = catalogue.claims_of("gspo")
-    row = {"measured": {"a": 2.0}, "holds": False, "criterion": "a < 1", "note": "n"}
-    seeded = {"held": 1, "seeds": 3, "measured": [{"a": 2.0}, {"a": 0.5}, {"a": 3.0}]}
-    nothing = method_facts.claim_facts(claim, None, None)
-    assert (nothing.verdict, dict(nothing.measured), nothing.seeds) == ("not run yet", {}, 0)
-    single = method_facts.claim_facts(claim, row, None)
-    assert (single.verdict, dict(single.measured), single.criterion) == ("fails", {"a": (2.0, None)}, "a < 1")
-    several = method_facts.claim_facts(claim, row, seeded)
-    assert (several.measured["a"], several.held, several.seeds) == ((2.0, (0.5, 3.0)), 1, 3)
+    row = {"measured": {"a": 2.0, "b": 1.0}, "holds": False, "criterion": "a < 1", "note": "n"}
+    nothing = method_facts.claim_facts(claim, None)
+    assert (nothing.verdict, dict(nothing.measured), nothing.runs) == ("not run yet", {}, 0)
+    single = method_facts.claim_facts(claim, row)
+    assert (single.verdict, single.measured["a"], single.criterion) == ("fails", (2.0, None), "a < 1")
+    several = method_facts.claim_facts(claim, {**row, "held": 1, "runs": 3, "intervals": {"a": [0.5, 3.0]}})
+    assert (several.verdict, several.held, several.runs) == ("on some seeds", 1, 3)
+    assert dict(several.measured) == {"a": (2.0, (0.5, 3.0)), "b": (1.0, None)}
+    page = method_page.claim_html(several)
+    assert "holds on 1 of 3 fresh seeds" in page
+    assert "<td>0.5 to 3</td>" in page
+    compared = {**row, "holds": True, "held": 1, "runs": 1, "won": [9, 10], "step_sizes": {"method": 4.0, "grpo": 2.0}}
+    page = method_page.claim_html(method_facts.claim_facts(claim, compared))
+    assert "criterion met on 9 of 10 seeds" in page
+    assert "method 4, grpo 2" in page
+
+
+def test_planted_bugs_stand_on_the_page(site: Path) -> None:
+    bugs = method_facts.bugs_of("dapo")
+    text = (site / "methods" / "dapo.html").read_text(encoding="utf-8")
+    assert bugs
+    assert all(statement in text for statement, _, _ in bugs)
 
 
 def test_the_parent_of_a_method() -> None:
