@@ -2,7 +2,7 @@
 
 python -m benchmarks.claims                 all claims and planted bugs, on five seeds that they were not made with
 python -m benchmarks.claims --only bnpo     these methods' again; the others' results stay
-python -m benchmarks.claims --fast          those of a few seconds; the results of the others stay
+python -m benchmarks.claims --cost fast     those of a few seconds; the results of the others stay
 python -m benchmarks.claims --cluster auto  on every CPU of a Ray cluster
 python -m benchmarks.claims --first-seed 77 --flips   on other fresh seeds; names what changes, and keeps nothing
 
@@ -95,7 +95,7 @@ def flips(rows: list[dict[str, Any]]) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="*", default=[], metavar="METHOD")
-    parser.add_argument("--fast", action="store_true", help="the claims of a few seconds alone")
+    parser.add_argument("--cost", choices=["fast", "slow"], help="the claims of a few seconds alone, or the others")
     parser.add_argument("--cluster", metavar="ADDRESS", help="of a Ray cluster; processes of this machine if none")
     parser.add_argument("--seeds", type=int, default=SEEDS, metavar="N")
     parser.add_argument(
@@ -104,7 +104,7 @@ def main() -> None:
     parser.add_argument("--flips", action="store_true", help="compare with the results instead of replacing them")
     options = parser.parse_args()
     slugs, start = options.only or catalogue.slugs(), time.time()
-    cost: Cost | None = "fast" if options.fast else None
+    cost: Cost | None = options.cost
     planned = evidence.planned_claims(slugs, cost)
     runs: list[ClaimRun] = [
         *evidence.planned_runs(planned, range(options.first_seed, options.first_seed + options.seeds)),
@@ -122,7 +122,7 @@ def main() -> None:
     for row in rows:
         row["commit"] = about["commit"]
     before = stored()
-    whole = not options.only and not options.fast
+    whole = not options.only and cost is None
     about = {**about, "seconds": seconds} if whole or not before["about"] else before["about"]
     data = {
         "about": about,
