@@ -26,6 +26,7 @@ from polopt.objectives import (
     HingeLink,
     ImportanceWeight,
     LogisticLink,
+    LogOddsReward,
     LogProbReward,
     LogRatioReward,
     ObjectiveSchedule,
@@ -208,6 +209,7 @@ OBJECTIVES = {
     "dpo near another policy": PartRow(PairedObjective(regularise=[ReferenceKL(anchor="guide")])),
     "slic": PartRow(PairedObjective(implicit=LogProbReward(scale=0.2, decisions="sum"), link=HingeLink())),
     "simpo": PartRow(PairedObjective(implicit=LogProbReward(), link=LogisticLink(shift=0.5))),
+    "orpo": PartRow(PairedObjective(implicit=LogOddsReward())),
     "dpo with a distance": PartRow(PairedObjective(regularise=[ReferenceKL()], aggregate=SequenceMean())),
     "dpo beside a surrogate": PartRow(
         BranchedObjective(

@@ -84,6 +84,19 @@ class LogProbReward(ImplicitReward):
         return self.scale * _over_decisions(evaluation.logp, experience.mask, self.decisions)
 
 
+class LogOddsReward(ImplicitReward):
+    """r_i = log(p_i / (1 - p_i)), p_i = exp(mean_t logp_t): the log odds of an answer's geometric mean probability.
+
+    Of an answer that is certain to rounding the odds are those of 1 - eps. Source: ORPO, arXiv:2403.07691.
+    """
+
+    def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
+        mean = _over_decisions(evaluation.logp, experience.mask, "mean")
+        # A row without decisions is in no pair; its odds must be finite all the same.
+        mean = torch.where(experience.mask.any(1), mean, -1.0).clamp(max=-torch.finfo(mean.dtype).eps)
+        return mean - ops.log1mexp(mean)
+
+
 class PairLink(Part):
     """`link(margin) -> [pairs]`: loss of each pair, with margin the implicit reward of the preferred row minus that
     of the other."""
