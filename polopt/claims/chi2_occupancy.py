@@ -1,16 +1,20 @@
 """These programs measure what the paper on the chi-square of occupancies claims."""
 
+from typing import cast
+
 import torch
+from torch import Tensor
 
 from polopt.algorithm import Algorithm
-from polopt.claim import Finding, claim
+from polopt.claim import Finding, Replace, claim, mutation
 from polopt.claims.problems.proxies import chi_square, correlated_proxies, loved_and_rare, optimised
 from polopt.experience import Experience
 from polopt.lab import TabularPolicy, TokenTree, train
-from polopt.methods.chi2_occupancy import chi2_occupancy
+from polopt.methods import chi2_occupancy as sentence
+from polopt.methods.chi2_occupancy import AnswerRatio, Divergence, chi2_occupancy
 from polopt.methods.ppo import ppo
 from polopt.metrics import ProxyHacking, least_true_gain, proxy_hacking
-from polopt.rewards import Discriminator
+from polopt.rewards import Discriminator, SumOfRewards
 
 
 @claim(
@@ -143,3 +147,52 @@ def learns() -> Finding:
         note="Its own half holds; the baseline's does not. Where PPO alone is not hacked, it settled on another answer "
         "before it found what the proxy loves, though odds, rate and steps were chosen so that it should find it.",
     )
+
+
+@claim(
+    "As a reward, the penalty has the gradient of the divergence that it is named after.",
+    kind="identity",
+    baseline="the gradient of the KL divergence",
+)
+def slopes() -> Finding:
+    counts = torch.tensor([40, 25, 20, 10, 5])
+    logits = (counts.double() / 100).log().requires_grad_()
+    base = torch.tensor([0.1, 0.1, 0.3, 0.2, 0.3], dtype=torch.double)
+    rows = torch.arange(5).repeat_interleave(counts)  # a batch that holds each answer in exact proportion
+    logp = logits.log_softmax(0)[rows]
+    batch = Experience(
+        mask=torch.ones(100, 1).bool(), rollout_logp=logp.detach()[:, None], ref_logp=base.log()[rows][:, None]
+    )
+    mu = logits.softmax(0)
+    chi2 = ((mu - base).square() / base).sum()
+    exact = {"kl": (mu * (mu / base).log()).sum(), "chi2": chi2 / 2, "sqrt_chi2": chi2.sqrt()}
+    exact["tv"] = (mu - base).abs().sum()
+    true = {name: torch.autograd.grad(0.3 * value, logits, retain_graph=True)[0] for name, value in exact.items()}
+    off, apart = 0.0, float("inf")
+    for name, gradient in true.items():
+        algorithm = chi2_occupancy(coefficient=0.3, divergence=cast(Divergence, name))
+        prices = cast(SumOfRewards, algorithm.but({"reward.terms.1.trim": 0.0}).reward).terms
+        reward = prices[1](batch)
+        found = torch.autograd.grad(-(reward * logp).mean(), logits, retain_graph=True)[0]
+        off = max(off, ((found - gradient).norm() / gradient.norm()).item())
+        if name != "kl":
+            apart = min(apart, ((gradient - true["kl"]).norm() / gradient.norm()).item())
+    return Finding(
+        measured={"largest relative error": off, "of the KL divergence's gradient, least": apart},
+        criterion="relative error < 1e-10 for kl, chi2 / 2, sqrt chi2 and L1; those of kl are > 0.1 off the others",
+        holds=off < 1e-10 and apart > 0.1,
+    )
+
+
+@mutation("The penalty is divided by chi-square, not by its root.", kills=slopes)
+def divided_by_the_square(replace: Replace) -> None:
+    trimmed = sentence.trimmed_mean
+    replace(sentence, "trimmed_mean", lambda x, share: trimmed(x, share).square())
+
+
+@mutation("The log-ratio is that of the reference to the policy.", kills=slopes)
+def other_ratio(replace: Replace) -> None:
+    def forward(self: AnswerRatio, experience: Experience) -> Tensor:
+        return torch.where(experience.mask, experience.ref_logp - experience.rollout_logp, 0).sum(1)
+
+    replace(AnswerRatio, "forward", forward)

@@ -1,6 +1,10 @@
 """These programs measure what the paper of CISPO claims."""
 
-from polopt.claim import Finding, claim
+from torch import Tensor
+
+from polopt.claim import Finding, Replace, claim, mutation
+from polopt.evaluation import Evaluation
+from polopt.experience import Experience
 from polopt.lab.claims import push, rare_arm
 from polopt.methods.cispo import cispo
 from polopt.objectives import Clip, ClipWeight
@@ -27,3 +31,27 @@ def rare_success() -> Finding:
         criterion="growth - 1 is > 1.5x that of PPO's clip",
         holds=ours - 1 > 1.5 * (clipped - 1),
     )
+
+
+@mutation("The importance weight is not detached.", kills=keeps_gradient)
+def weight_with_gradient(replace: Replace) -> None:
+    def forward(
+        self: ClipWeight, log_ratio: Tensor, experience: Experience, evaluation: Evaluation
+    ) -> tuple[Tensor, ...]:
+        weight = log_ratio.exp().clamp(0 if self.low is None else 1 - self.low, 1 + self.high)
+        return -weight * experience.advantage * evaluation.logp, weight.detach()
+
+    replace(ClipWeight, "forward", forward)
+
+
+@mutation("Tokens whose weight is clipped at PPO's bounds lose their gradient.", kills=rare_success)
+def stopped_beyond_the_clip(replace: Replace) -> None:
+    forward = ClipWeight.forward
+
+    def stopped(
+        self: ClipWeight, log_ratio: Tensor, experience: Experience, evaluation: Evaluation
+    ) -> tuple[Tensor, ...]:
+        terms, clipped = forward(self.but(low=0.2, high=0.2), log_ratio, experience, evaluation)
+        return terms.where(clipped == 0, 0), clipped
+
+    replace(ClipWeight, "forward", stopped)

@@ -3,9 +3,12 @@
 import math
 
 import torch
+from torch import Tensor
 
 from polopt.algorithm import Algorithm
-from polopt.claim import Finding, claim
+from polopt.claim import Finding, Replace, claim, mutation
+from polopt.evaluation import Evaluation
+from polopt.experience import Experience
 from polopt.lab.entropies import (
     EntropyLeft,
     correlation,
@@ -15,7 +18,8 @@ from polopt.lab.entropies import (
     questions,
     softmaxes,
 )
-from polopt.methods.clip_cov_kl_cov import clip_cov_kl_cov
+from polopt.methods import clip_cov_kl_cov as sentence
+from polopt.methods.clip_cov_kl_cov import ClipCov, KLCov, clip_cov_kl_cov
 from polopt.metrics import entropy_law, entropy_shift
 
 
@@ -146,3 +150,67 @@ def predicts() -> Finding:
         note="From the uniform policy entropy falls late: the first half of the gain is cheaper than the law says, and "
         "its ceiling lies above 1, which no success rate reaches. The paper fits runs of pre-trained language models.",
     )
+
+
+@claim(
+    "Held back are tokens whose covariance lies between the bounds, or the highest ones of all.",
+    kind="identity",
+    baseline="the products of advantage and log-probability, not centred",
+)
+def selected() -> Finding:
+    draw = torch.Generator().manual_seed(0)
+    advantage = torch.randn(20, 1, generator=draw, dtype=torch.double).expand(20, 30)
+    logp = -2 * torch.rand(20, 30, generator=draw, dtype=torch.double).sqrt() - 0.5
+    mask = torch.arange(30) < torch.randint(10, 31, (20, 1), generator=draw)
+    batch = Experience(mask=mask, rollout_logp=logp, advantage=advantage)
+    batch = batch.replace(full_batch_evaluation=Evaluation(logp=logp))
+    pairs = list(zip(advantage[mask].tolist(), logp[mask].tolist(), strict=True))
+    means = [sum(x) / len(pairs) for x in zip(*pairs, strict=True)]
+    cov = [(a - means[0]) * (x - means[1]) for a, x in pairs]
+    between = {i for i, c in enumerate(cov) if 0.5 < c < 1}
+    count = int(0.1 * len(cov))
+    top = set(sorted(range(len(cov)), key=lambda i: -cov[i])[:count])
+    plain = set(sorted(range(len(cov)), key=lambda i: -pairs[i][0] * pairs[i][1])[:count])
+    clip, kl = (
+        set(chosen[mask].nonzero().flatten().tolist())
+        for chosen in (
+            ClipCov(share=0.02, least=0.5, most=1.0).stopped(batch),
+            KLCov(percent=10.0).penalised(batch),
+        )
+    )
+    drawn, asked = len(clip), int(0.02 * len(cov))
+    return Finding(
+        measured={
+            "stopped": drawn,
+            "of which outside the bounds": len(clip - between),
+            "penalised, not among the highest": len(kl ^ top),
+            "of the highest, not centred": len(plain ^ top),
+        },
+        criterion=f"{asked} stopped of {len(between)} between the bounds, none outside; the highest {count} penalised, "
+        "which are not those of the products",
+        holds=drawn == asked and not clip - between and kl == top != plain,
+    )
+
+
+@mutation("Log-probabilities are not centred.", kills=selected)
+def not_centred(replace: Replace) -> None:
+    def covariances(advantage: Tensor, logp: Tensor, mask: Tensor) -> Tensor:
+        return (advantage - advantage[mask].mean()) * logp
+
+    replace(sentence, "covariances", covariances)
+
+
+@mutation("Clip-Cov draws among all tokens, whatever their covariance.", kills=selected)
+def drawn_among_all(replace: Replace) -> None:
+    stopped = ClipCov.stopped
+    replace(ClipCov, "stopped", lambda self, batch: stopped(self.but(least=-math.inf, most=math.inf), batch))
+
+
+@mutation("KL-Cov penalises the tokens of lowest covariance.", kills=selected)
+def lowest_first(replace: Replace) -> None:
+    penalised = KLCov.penalised
+
+    def lowest(self: KLCov, batch: Experience) -> Tensor:
+        return penalised(self, batch.replace(advantage=-batch.advantage))
+
+    replace(KLCov, "penalised", lowest)

@@ -1,12 +1,16 @@
 """These programs measure what the paper of D3S claims."""
 
 import itertools
+import sys
 
 import torch
+from torch import Tensor
 
 from polopt.algorithm import Algorithm
-from polopt.claim import Finding, claim
+from polopt.claim import Finding, Replace, claim, mutation
+from polopt.experience import Experience
 from polopt.lab.selection import learn, step_norm, two_keys
+from polopt.methods import d3s as sentence
 from polopt.methods.d3s import HighestVariance, TopDecisions, d3s, most_varied
 
 
@@ -28,6 +32,36 @@ def exact() -> Finding:
         measured={"most variance missed": worst, "least variance of a standardised set's best subset": least},
         criterion="missed < 1e-12; never below 1 from 2 numbers on, so selection does not lower the gradient's bound",
         holds=worst < 1e-12 and least >= 1 - 1e-12,
+    )
+
+
+@claim(
+    "Of the rows that stay, those tokens stay whose |A| H is largest.",
+    kind="identity",
+    baseline="the tokens of largest |A|, and of largest H",
+)
+def tokens() -> Finding:
+    g = torch.Generator().manual_seed(0)
+    mask = torch.arange(12) < torch.randint(4, 13, (16, 1), generator=g)
+    advantage = torch.randn(16, 1, generator=g, dtype=torch.double).expand(16, 12)
+    entropy = torch.rand(16, 12, generator=g, dtype=torch.double)
+    batch = Experience(mask=mask, advantage=advantage, entropy=entropy)
+    found = set(TopDecisions(share=0.2)(batch).mask.flatten().nonzero().flatten().tolist())
+    decided = mask.flatten().nonzero().flatten().tolist()
+    size, doubt = advantage.abs().flatten().tolist(), entropy.flatten().tolist()
+    count = round(0.2 * len(decided))
+    best = [
+        set(sorted(decided, key=lambda i: -score(i))[:count])
+        for score in (lambda i: size[i] * doubt[i], lambda i: size[i], lambda i: doubt[i])
+    ]
+    return Finding(
+        measured={
+            "differ from the largest |A| H": len(found ^ best[0]),
+            "from the largest |A|": len(found ^ best[1]),
+            "from the largest H": len(found ^ best[2]),
+        },
+        criterion="the fifth of largest |A| H, and not that of largest |A| or H",
+        holds=found == best[0] and found != best[1] and found != best[2],
     )
 
 
@@ -119,3 +153,22 @@ def relaxing() -> Finding:
         note="It pays at rate 4 alone. At twice the rate it is the other way round: both are above 0.98 then, and few "
         "tokens make longer steps.",
     )
+
+
+@mutation("The subset is that of the largest numbers.", kills=exact)
+def largest_alone(replace: Replace) -> None:
+    def largest(x: Tensor, keep: int) -> Tensor:
+        return torch.zeros(len(x)).bool().index_fill(0, x.argsort(descending=True)[:keep], True)
+
+    for owner in (sentence, sys.modules[__name__]):
+        replace(owner, "most_varied", largest)
+
+
+@mutation("Tokens are ranked without their entropy.", kills=tokens)
+def without_entropy(replace: Replace) -> None:
+    forward = TopDecisions.forward
+
+    def plain(self: TopDecisions, batch: Experience) -> Experience:
+        return forward(self, batch.replace(entropy=torch.ones_like(batch.advantage)))
+
+    replace(TopDecisions, "forward", plain)

@@ -3,8 +3,9 @@
 from typing import Literal
 
 import torch
+from torch import Tensor
 
-from polopt.claim import Finding, claim
+from polopt.claim import Finding, Replace, claim, mutation
 from polopt.evaluation import Evaluation
 from polopt.experience import Experience
 from polopt.lab import TabularPolicy, TokenTree, expectation, train
@@ -13,6 +14,7 @@ from polopt.lab.problems import lengths
 from polopt.methods.dhpo import HybridClip, dhpo
 from polopt.methods.grpo import grpo
 from polopt.methods.gspo import gspo
+from polopt.objectives.surrogate_terms import pessimistic
 
 
 @claim(
@@ -98,3 +100,33 @@ def stale() -> Finding:
         note="It learns as much as a mixture would: between its parents at small steps, as much as both at large ones, "
         "never less than both. GRPO's wider band is the faster one here.",
     )
+
+
+@mutation("The two ratios are mixed first, and their mixture is clipped at the token's bounds.", kills=outlier)
+def mixed_before_the_clip(replace: Replace) -> None:
+    def forward(
+        self: HybridClip, log_ratio: Tensor, experience: Experience, evaluation: Evaluation
+    ) -> tuple[Tensor, Tensor]:
+        weight = self._weight(log_ratio, experience, evaluation)
+        free = weight * log_ratio.exp() + (1 - weight) * self._sequence(log_ratio, experience).exp()
+        return pessimistic(free, experience.advantage, 1 - self.token[0], 1 + self.token[1])
+
+    replace(HybridClip, "forward", forward)
+
+
+@mutation("w is the sequence's share.", kills=like_its_parents)
+def other_share(replace: Replace) -> None:
+    weight = HybridClip._weight
+
+    def other(self: HybridClip, log_ratio: Tensor, experience: Experience, evaluation: Evaluation) -> Tensor:
+        return 1 - weight(self, log_ratio, experience, evaluation)
+
+    replace(HybridClip, "_weight", other)
+
+
+@mutation("The sequence's ratio is the product of its tokens' ratios, not their geometric mean.", kills=quieter)
+def product_of_ratios(replace: Replace) -> None:
+    def product(self: HybridClip, log_ratio: Tensor, experience: Experience) -> Tensor:
+        return torch.where(experience.mask, log_ratio, 0).sum(1, keepdim=True).expand_as(log_ratio)
+
+    replace(HybridClip, "_sequence", product)

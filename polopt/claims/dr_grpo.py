@@ -1,8 +1,14 @@
 """These programs measure what the paper of Dr. GRPO claims."""
 
-from polopt.claim import Finding, claim
+import torch
+from torch import Tensor
+
+from polopt.claim import Finding, Replace, claim, mutation
+from polopt.credit import GroupStd, RelativeAdvantage
+from polopt.experience import Experience
 from polopt.lab import expectation, train
 from polopt.lab.problems import lengths, wrong_lengths
+from polopt.methods import dr_grpo as sentence
 from polopt.methods.dr_grpo import dr_grpo
 from polopt.objectives import SequenceMean, SequenceSum
 
@@ -37,4 +43,19 @@ def no_growth() -> Finding:
         measured={f"P(long | wrong), {n}": s for n, s in share.items()},
         criterion="from 0.5: the sum within 0.02, the mean above 0.6",
         holds=abs(share["sum"] - 0.5) < 0.02 and share["mean"] > 0.6,
+    )
+
+
+@mutation("Sums are divided by the batch's longest answer instead of a constant.", kills=unbiased)
+def longest_of_the_batch(replace: Replace) -> None:
+    def denominator(self: SequenceSum, full_batch: Experience) -> Tensor:
+        return torch.tensor(float(full_batch.row_count * int(full_batch.lengths.max())))
+
+    replace(SequenceSum, "denominator", denominator)
+
+
+@mutation("Advantages are still divided by the group's standard deviation.", kills=unbiased)
+def divides_by_std(replace: Replace) -> None:
+    replace(
+        sentence, "RelativeAdvantage", lambda baseline, scale: RelativeAdvantage(baseline=baseline, scale=GroupStd())
     )

@@ -1,11 +1,18 @@
 """These programs measure what the paper of EconProver claims."""
 
-import torch
+from typing import cast
 
-from polopt.claim import Finding, claim
-from polopt.claims.problems.alike import solved_by, switched, ways
-from polopt.methods.econprover import TaggedPrompts, econprover
+import torch
+from torch import Tensor
+
+from polopt import ops
+from polopt.claim import Finding, Replace, claim, mutation
+from polopt.claims.problems.alike import PROBLEMS, Alike, alike, solved_by, switched, ways
+from polopt.experience import Experience
+from polopt.methods.econprover import ShortestCorrect, TaggedPrompts, econprover
 from polopt.methods.ppo import ppo
+from polopt.sampling import Rollouts
+from polopt.sampling.parts import Start
 
 
 @claim(
@@ -53,3 +60,55 @@ def switch() -> Finding:
         note="After 200 batches it holds, with 37 % of the tokens and 0.009 less success: a hard problem whose direct "
         "answer was right once by luck is slow to forget it.",
     )
+
+
+@claim(
+    "Imitated is the shortest right answer to each task; each eighth of the tasks has a prefix of its own.",
+    kind="identity",
+    baseline="the longest right answer",
+)
+def chosen() -> Finding:
+    g = torch.Generator().manual_seed(0)
+    lengths, right = torch.randint(1, 30, (80,), generator=g), torch.rand(80, generator=g) < 0.5
+    group = torch.arange(10).repeat_interleave(8)
+    batch = Experience(
+        mask=torch.arange(30) < lengths[:, None],
+        outcome=right.double(),
+        group=group,
+        extras={"row": torch.arange(80)},
+    )
+    select, guide = (cast(Rollouts, econprover(stage=stage).sampling) for stage in (1, 2))
+    found = select.select[0](batch).extras["row"].tolist()
+    rows = [[i for i in range(80) if group[i] == task and right[i]] for task in range(10)]
+    least = [min(each, key=lambda i: int(lengths[i])) for each in rows if each]
+    most = [max(each, key=lambda i: int(lengths[i])) for each in rows if each]
+    assert guide.guide is not None
+    _, starts = guide.guide(Alike(*alike()[:2], rows=8), torch.arange(PROBLEMS))
+    parts = [[number for number, start in enumerate(starts) if start.hint == f" #{i}"] for i in range(8)]
+    return Finding(
+        measured={
+            "rows that differ": len(set(found) ^ set(least)),
+            "from the longest": len(set(found) ^ set(most)),
+            "prefixes with 4 neighbours": sum(part == list(range(4 * i, 4 * i + 4)) for i, part in enumerate(parts)),
+        },
+        criterion="none differs, and some from the longest; 8 prefixes have 4 neighbouring tasks of 32 each",
+        holds=found == least and found != most and parts == [list(range(4 * i, 4 * i + 4)) for i in range(8)],
+    )
+
+
+@mutation("The longest right answer is imitated.", kills=chosen)
+def longest_instead(replace: Replace) -> None:
+    def forward(self: ShortestCorrect, experience: Experience) -> Experience:
+        right = self.right(experience)
+        length = torch.where(right, experience.lengths.double(), -torch.inf)
+        return experience[(ops.group_place(length, experience.group) < self.count) & right]
+
+    replace(ShortestCorrect, "forward", forward)
+
+
+@mutation("Prefixes are dealt in turn, so that none has a part of its own.", kills=chosen)
+def in_turn(replace: Replace) -> None:
+    def forward(self: TaggedPrompts, source: Alike, tasks: Tensor) -> tuple[Tensor, list[Start]]:
+        return tasks, [Start(hint=self.text(task % self.count)) for task in tasks.tolist()]
+
+    replace(TaggedPrompts, "forward", forward)
