@@ -80,26 +80,34 @@ def entropies_left(trust: SurrogateTerm, prompts: int = 200) -> torch.Tensor:
     return -(logp.exp() * logp).sum(1)
 
 
-@claim("On batches used eight times it keeps more entropy.", kind="headline", baseline="four fixed ranges", cost="slow")
+@claim(
+    "On batches used eight times it keeps 1.3 times the entropy of every fixed range.",
+    kind="headline",
+    baseline="five fixed ranges",
+    cost="slow",
+    refuted=True,
+)
 def keeps_entropy() -> Finding:
     ours, gradient = entropies_left(BalancedClip(share="surrogate")), entropies_left(BalancedClip(share="gradient"))
     fixed = {
         f"[{low}, {high}]": entropies_left(Clip(low=1 - low, high=high - 1, dual=3.0))
-        for low, high in ((0.8, 1.2), (0.8, 1.28), (0.9, 1.2), (0.6, 3.0))
+        for low, high in ((0.8, 1.2), (0.8, 1.28), (0.9, 1.2), (0.8, 2.0), (0.6, 3.0))
     }
     best = max(fixed.values(), key=lambda entropy: entropy.mean().item())
     error = ((ours.var() + best.var()) / len(ours)).sqrt().item()
     gain = (ours.mean() - best.mean()).item() / error
+    quotient = (ours.mean() / best.mean()).item()
     return Finding(
         measured={
             "entropy": ours.mean().item(),
             "by gradient": gradient.mean().item(),
             **{name: entropy.mean().item() for name, entropy in fixed.items()},
+            "quotient": quotient,
             "standard errors above the best": gain,
         },
-        criterion="> 2 standard errors above every fixed range, at success > 0.998",
-        holds=gain > 2,
-        note="Above the narrow ranges by about a quarter, above the wide ones by much.",
+        criterion="at least 1.3x that of every fixed range, at success > 0.998",
+        holds=quotient >= 1.3 and gain > 2,
+        note="It keeps more than every range, and about a quarter more than [0.9, 1.2], which is the best of them.",
     )
 
 

@@ -3,12 +3,16 @@
 import torch
 from torch import Tensor
 
+from polopt.algorithm import Algorithm
 from polopt.claim import Finding, Replace, claim, mutation
 from polopt.credit import GroupMean, RelativeAdvantage
 from polopt.experience import Experience
 from polopt.features.rows import RowField
+from polopt.lab.effects import More, effect
+from polopt.lab.progress import learned, uneven
 from polopt.methods import canon as sentence
-from polopt.methods.canon import HalfGroupAdvantage
+from polopt.methods.canon import HalfGroupAdvantage, canon
+from polopt.methods.dr_grpo import dr_grpo
 
 
 @claim(
@@ -31,8 +35,8 @@ def identity() -> Finding:
 
 
 @claim(
-    "Amplifies the pull towards what goes with reward, whichever direction that is.",
-    kind="headline",
+    "The pull towards what goes with reward is larger, whichever direction that is.",
+    kind="part",
     baseline="Dr. GRPO",
 )
 def direction_free() -> Finding:
@@ -91,6 +95,20 @@ def _batch(slope: float, size: int, groups: int) -> Experience:
         group=torch.arange(groups).repeat_interleave(size),
         extras={"x": x},
     )
+
+
+@effect(
+    "Compared with the other half by entropy, a group teaches more than compared with its mean.",
+    kind="headline",
+    method=lambda: canon(group=16),
+    controls={"dr-grpo": lambda: dr_grpo(group=16)},
+    step_sizes=(128.0, 256.0, 512.0, 1024.0, 2048.0),
+    criteria=[More("mean success", by=0.0)],
+    budget="answers",
+    cost="slow",
+)
+def learns_more(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
+    return learned(algorithm, uneven(seed), steps=40, step_size=step_size, seed=seed)
 
 
 @mutation("The lower half's factor is ignored in the upper half.", kills=factors)
