@@ -124,8 +124,9 @@ def discriminates() -> Finding:
     kind="headline",
     method=lambda: chi2_occupancy(coefficient=(1 - CORRELATION**2) ** 0.5),
     controls={"ppo": lambda: ppo(kl=0)},
-    step_sizes=(2.0, 4.0, 8.0, 16.0),
+    step_sizes=(0.5, 2.0, 8.0, 32.0),
     seeds=20,
+    trials=5,
     criteria=[More("true gain", by=0.0)],
     cost="slow",
     note="In standard deviations of the truth under the reference, over 20 answers, of which one is rare, bad, and "

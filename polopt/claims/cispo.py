@@ -42,7 +42,7 @@ def rare_success() -> Finding:
     kind="headline",
     method=lambda: cispo(group=8),
     controls={"grpo": lambda: grpo(group=8, kl=0.0)},
-    step_sizes=(2.0, 4.0, 8.0, 16.0, 32.0, 64.0),
+    step_sizes=(8.0, 16.0, 32.0, 64.0, 128.0, 256.0),
     criteria=[More("mean success", by=0.02)],
     cost="slow",
 )

@@ -76,6 +76,7 @@ def _left(algorithm: Algorithm, seed: int, step_size: float, epochs: int) -> dic
     step_sizes=(4.0, 8.0, 16.0),
     criteria=[More("entropy", times=1.0)],
     cost="slow",
+    note="Smaller steps keep more, on every side.",
 )
 def clip_keeps_entropy(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
     return _left(algorithm, seed, step_size, epochs=1)
@@ -92,6 +93,7 @@ def clip_keeps_entropy(algorithm: Algorithm, *, seed: int, step_size: float) -> 
     step_sizes=(4.0, 8.0, 16.0),
     criteria=[More("entropy", times=1.0)],
     cost="slow",
+    note="Smaller steps keep more, on every side.",
 )
 def kl_keeps_entropy(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
     return _left(algorithm, seed, step_size, epochs=2)
