@@ -45,6 +45,8 @@ def rare_success() -> Finding:
     step_sizes=(8.0, 16.0, 32.0, 64.0, 128.0, 256.0),
     criteria=[More("mean success", by=0.02)],
     cost="slow",
+    refuted=True,
+    note="With steps as large as GRPO's clip needs to learn best, its lead is within the noise of 10 seeds: 0.03.",
 )
 def learns_more(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
     return learned(algorithm, uneven(seed), steps=15, epochs=16, step_size=step_size, seed=seed)
