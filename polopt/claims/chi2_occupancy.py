@@ -129,8 +129,10 @@ def discriminates() -> Finding:
     trials=5,
     criteria=[More("true gain", by=0.0)],
     cost="slow",
-    note="In standard deviations of the truth under the reference, over 20 answers, of which one is rare, bad, and "
-    "loved by the proxy.",
+    refuted=True,
+    note="In standard deviations of the truth, over 20 answers, of which one is rare, bad, and loved by the proxy. PPO "
+    "alone needs a step so small that it stops before it finds that answer; with one that suits chi-square, 2, it is "
+    "hacked, and loses 1.2.",
 )
 def learns(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
     base, true, proxy = loved_and_rare(seed, CORRELATION)

@@ -69,8 +69,8 @@ def no_collapse() -> Finding:
         "steps, 4 seeds)",
         holds=ours.hard > 0.75 and ours.easy_length <= 0.3 * plain.easy_length and always.hard < 0.1,
         note="On the way hard questions are all but given up, and won back only as the policy learns to tell them from "
-        "easy ones: length in solved groups pulls as hard as being right does in the others. On other seeds they end at "
-        "0.71, below the criterion.",
+        "easy ones: length in solved groups pulls as hard as being right does in the others. On other seeds they "
+        "end at 0.71, below the criterion.",
     )
 
 
