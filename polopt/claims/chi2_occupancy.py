@@ -83,7 +83,8 @@ def mitigates() -> Finding:
         criterion="the 95 % interval of the difference over 40 problems is above 0",
         holds=gain.low > 0,
         intervals={"difference": (gain.low, gain.high)},
-        note="On average alone: many problems are better served by the other. Optimised exactly, by Adam on "
+        note="On average alone: many problems are better served by the other, and of 40 others drawn later it lost "
+        "0.002 on average. Optimised exactly, by Adam on "
         "occupancies: the penalty as a reward, and PPO, do not run here; see the claims below.",
     )
 

@@ -89,6 +89,8 @@ def outlier() -> Finding:
     criteria=[More("mean success", by=0.0)],
     budget="answers",
     cost="slow",
+    refuted=True,
+    note="It learns as much as either parent at its own step size, to 0.01, and not more.",
 )
 def stale(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
     return learned(algorithm, uneven(seed), steps=30, epochs=8, step_size=step_size, seed=seed)
