@@ -1,12 +1,14 @@
 """These programs measure what the paper of AdaCoT claims."""
 
 import torch
+from torch import Tensor
 
-from polopt.claim import Finding, claim
+from polopt.claim import Finding, Replace, claim, mutation
 from polopt.claims.problems.thinking import ThinkingPolicy, frontier, questions, taught
 from polopt.credit import GroupMean, RelativeAdvantage
+from polopt.experience import Experience
 from polopt.features.masks import AnswerMatches, TaskKindIs
-from polopt.methods.adacot import MaskThinkDecision, adacot
+from polopt.methods.adacot import MaskThinkDecision, ThinkOrNot, adacot
 
 # On the lab's questions: no critic; the first token, 0 or 1, marks whether an answer was thought about.
 BARE = {"credit": RelativeAdvantage(baseline=GroupMean(), scale=None), "objective.regularise": [], "sampling.group": 8}
@@ -70,3 +72,43 @@ def masking() -> Finding:
         criterion="trained on u > 0.7: not masked > 0.9, masked within 0.05 of the start and right ends > 0.9",
         holds=found["not masked"] > 0.9 and abs(found["masked"] - before) <= 0.05 and ends["masked"] > 0.9,
     )
+
+
+@claim("Each of the three faults has its own price.", kind="identity", baseline="the outcome alone")
+def prices() -> Finding:
+    tree, u = questions(count=4)
+    batch = tree.leaves()
+    algorithm = adacot(miss=0.1, over=0.3, form=1.0, thought=THOUGHT, need=NEED, malformed=AnswerMatches(pattern="0$"))
+    found = algorithm.reward(batch)
+    # The answers of a question are 00, 01, 10 and 11; the first begins a thought, the second ends right.
+    exact = [
+        outcome - (0.1 if x > 0.3 and not first else 0.3 if first and x <= 0.3 else 0.0) - (1.0 if not last else 0.0)
+        for x, outcomes in zip(u.tolist(), tree.outcome.tolist(), strict=True)
+        for outcome, (first, last) in zip(outcomes, tree.answers, strict=True)
+    ]
+    off = (found - found.new_tensor(exact)).abs().max().item()
+    plain = (batch.outcome - found.new_tensor(exact)).abs().max().item()
+    return Finding(
+        measured={"largest error": off, "of the outcome alone": plain},
+        criterion="error < 1e-12 for all answers to 4 questions at prices 0.1, 0.3 and 1; the outcome alone off by > 1",
+        holds=off < 1e-12 and plain > 1,
+    )
+
+
+@mutation("A thought that was missing costs what a needless one should, and the other way round.", kills=prices)
+def prices_swapped(replace: Replace) -> None:
+    def forward(self: ThinkOrNot, experience: Experience) -> Tensor:
+        thought, need = self.thought(experience), self.need(experience)
+        cost = self.over * (need & ~thought).double() + self.miss * (thought & ~need).double()
+        return -cost - (0 if self.malformed is None else self.form * self.malformed(experience).double())
+
+    replace(ThinkOrNot, "forward", forward)
+
+
+@mutation("The decision after the first is masked instead of the first.", kills=masking)
+def masks_the_answer(replace: Replace) -> None:
+    def forward(self: MaskThinkDecision, experience: Experience) -> Experience:
+        number = experience.mask.cumsum(1)  # from 1: the first decision is number 1, not 0
+        return experience.restrict(~(experience.mask & (number == self.count + 1)))
+
+    replace(MaskThinkDecision, "forward", forward)

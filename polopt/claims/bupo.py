@@ -1,12 +1,15 @@
 """These programs measure what the paper of BuPO claims."""
 
 import torch
+from torch import Tensor
 
-from polopt.claim import Finding, claim
+from polopt.claim import Finding, Replace, claim, mutation
+from polopt.evaluation import Evaluation
+from polopt.experience import Experience
 from polopt.lab import TreeSource, train
 from polopt.lab.problems import modular_sums
 from polopt.layers import Layer
-from polopt.methods.bupo import bupo
+from polopt.methods.bupo import LayerRatio, bupo
 
 
 @claim(
@@ -80,3 +83,11 @@ def bottom_up() -> Finding:
         note="Layer 3 was chosen among 1, 2 and 3 on seeds 0 to 7 (GRPO 0.847; 0.866, 0.812, 0.891) and measured on "
         "others: layer 2 may end lower. The standard error of the difference is about 0.02.",
     )
+
+
+@mutation("The ratio of the first phase is the whole network's.", kills=stays_below)
+def of_the_network(replace: Replace) -> None:
+    def forward(self: LayerRatio, experience: Experience, evaluation: Evaluation) -> Tensor:
+        return torch.where(experience.mask, evaluation.logp - experience.old_logp, 0)
+
+    replace(LayerRatio, "forward", forward)

@@ -2,10 +2,14 @@
 
 import math
 
-from polopt.claim import Finding, claim
+from torch import Tensor
+
+from polopt.claim import Finding, Replace, claim, mutation
 from polopt.lab.games import exploitabilities
 from polopt.methods.cfr import cfr
-from polopt.problems import kuhn_poker, leduc_poker
+from polopt.problems import ExtensiveGame, kuhn_poker, leduc_poker
+from polopt.solvers import RegretMinimizer
+from polopt.solvers.solver import State
 
 
 @claim(
@@ -47,3 +51,21 @@ def rate() -> Finding:
         criterion="slope of log exploitability against log iterations on Leduc poker, 50 to 800, below -1/2",
         holds=max(measured.values()) < -0.5,
     )
+
+
+@mutation("The solution is the last strategy, not the average one.", kills=kuhn_value)
+def last_strategy(replace: Replace) -> None:
+    def solution(self: RegretMinimizer, problem: ExtensiveGame, state: State) -> Tensor:
+        return state["strategy"]
+
+    replace(RegretMinimizer, "solution", solution)
+
+
+@mutation("An information set counts in the average alike, whether the player would come there or not.", kills=rate)
+def reach_ignored(replace: Replace) -> None:
+    iterate = RegretMinimizer.iterate
+
+    def alike(self: RegretMinimizer, problem: ExtensiveGame, state: State) -> dict[str, Tensor]:
+        return iterate(self, problem, state) | {"average": state["average"] + state["strategy"]}
+
+    replace(RegretMinimizer, "iterate", alike)

@@ -1,10 +1,11 @@
 """What CFR+ claims, measured."""
 
-from polopt.claim import Finding, claim
+from polopt.claim import Finding, Replace, claim, mutation
 from polopt.lab.games import exploitabilities
 from polopt.methods.cfr import cfr
 from polopt.methods.cfr_plus import cfr_plus
 from polopt.problems import kuhn_poker, leduc_poker
+from polopt.solvers import LinearWeight, PositiveRegretSum
 
 
 @claim(
@@ -47,3 +48,13 @@ def kuhn_value() -> Finding:
         criterion="after 500 iterations distance < 1e-4, and exploitability below CFR's",
         holds=distance[0] < 1e-4 and gaps[0]["exploitability"] < gaps[1]["exploitability"],
     )
+
+
+@mutation("Regrets are not clipped at 0.", kills=faster)
+def regrets_below_zero(replace: Replace) -> None:
+    replace(PositiveRegretSum, "forward", lambda self, total, regret, t: total + regret)
+
+
+@mutation("Every iteration counts alike in the average.", kills=faster)
+def plain_average(replace: Replace) -> None:
+    replace(LinearWeight, "forward", lambda self, t: 1.0)

@@ -1,16 +1,24 @@
 """These programs measure what the paper on the chi-square of occupancies claims."""
 
+from typing import cast
+
 import torch
+from torch import Tensor
 
 from polopt.algorithm import Algorithm
-from polopt.claim import Finding, claim
+from polopt.claim import Finding, Replace, claim, mutation
 from polopt.claims.problems.proxies import chi_square, correlated_proxies, loved_and_rare, optimised
 from polopt.experience import Experience
 from polopt.lab import TabularPolicy, TokenTree, train
-from polopt.methods.chi2_occupancy import chi2_occupancy
+from polopt.lab.effects import More, effect
+from polopt.methods import chi2_occupancy as sentence
+from polopt.methods.chi2_occupancy import AnswerRatio, Divergence, chi2_occupancy
 from polopt.methods.ppo import ppo
-from polopt.metrics import ProxyHacking, least_true_gain, proxy_hacking
-from polopt.rewards import Discriminator
+from polopt.metrics import least_true_gain
+from polopt.metrics.intervals import t_interval
+from polopt.rewards import Discriminator, SumOfRewards
+
+CORRELATION = 0.7  # of the proxy with the truth, where a policy learns
 
 
 @claim(
@@ -64,17 +72,20 @@ def mitigates() -> Finding:
         best[kind] = (mu * problem.true).sum((-1, -2)).amax(0)
     wins = (best["sqrt_chi2"] > best["action_kl"]).sum().item()
     ours, base = (x.mean().item() for x in best.values())
-    error = (best["sqrt_chi2"] - best["action_kl"]).std().item() / 40**0.5
+    gain = t_interval((best["sqrt_chi2"] - best["action_kl"]).tolist())
     return Finding(
         measured={
             "true gain": ours,
             "KL of actions": base,
-            "standard error of the difference": error,
+            "difference": gain.estimate,
             "problems of 40 that gain more": wins,
         },
-        criterion="mean true gain over 40 problems >= that of the KL of actions",
-        holds=ours >= base,
-        note="On average alone: many problems are better served by the other.",
+        criterion="the 95 % interval of the difference over 40 problems is above 0",
+        holds=gain.low > 0,
+        intervals={"difference": (gain.low, gain.high)},
+        note="On average alone: many problems are better served by the other, and of 40 others drawn later it lost "
+        "0.002 on average. Optimised exactly, by Adam on "
+        "occupancies: the penalty as a reward, and PPO, do not run here; see the claims below.",
     )
 
 
@@ -109,37 +120,74 @@ def discriminates() -> Finding:
     )
 
 
-def trained(algorithm: Algorithm, seed: int, r: float) -> ProxyHacking:
-    """What 60 batches on a proxy do to a policy over 20 answers, of which one is rare, bad, and loved by the proxy."""
-    base, true, proxy = loved_and_rare(seed, r)
+@effect(
+    "With the coefficient of the theory, PPO on a proxy ends better in truth than PPO on the proxy alone.",
+    kind="headline",
+    method=lambda: chi2_occupancy(coefficient=(1 - CORRELATION**2) ** 0.5),
+    controls={"ppo": lambda: ppo(kl=0)},
+    step_sizes=(0.5, 2.0, 8.0, 32.0),
+    seeds=20,
+    trials=5,
+    criteria=[More("true gain", by=0.0)],
+    cost="slow",
+    refuted=True,
+    note="In standard deviations of the truth, over 20 answers, of which one is rare, bad, and loved by the proxy. PPO "
+    "alone needs a step so small that it stops before it finds that answer; with one that suits chi-square, 2, it is "
+    "hacked, and loses 1.2.",
+)
+def learns(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
+    base, true, proxy = loved_and_rare(seed, CORRELATION)
     tree = TokenTree.bandit(proxy.tolist())
     policy, reference = (TabularPolicy(tree, critic=True).set_probabilities(base) for _ in range(2))
-    train(algorithm.but(), tree, policy, steps=60, rate=4.0, rows=256, seed=seed, reference=reference)
+    train(algorithm.but(), tree, policy, steps=60, rate=step_size, rows=256, seed=seed, reference=reference)
     probs = tree.log_probabilities(policy).detach().exp()[0]
-    g = torch.Generator().manual_seed(seed)
-    own, other = (torch.multinomial(p, 4000, replacement=True, generator=g) for p in (probs, base))
-    return proxy_hacking(proxy[own], true[own], proxy[other], true[other])
+    return {"true gain": float((probs - base) @ true), "proxy gain": float((probs - base) @ proxy)}
 
 
 @claim(
-    "With the coefficient of the theory, PPO on a proxy does not end worse in truth than it began.",
-    kind="headline",
-    baseline="PPO on the proxy alone",
-    refuted=True,
+    "As a reward, the penalty has the gradient of the divergence that it is named after.",
+    kind="identity",
+    baseline="the gradient of the KL divergence",
 )
-def learns() -> Finding:
-    r = 0.7
-    ours = [trained(chi2_occupancy(coefficient=(1 - r**2) ** 0.5), seed, r) for seed in range(3)]
-    base = [trained(ppo(kl=0), seed, r) for seed in range(3)]
-    return Finding(
-        measured={
-            "least true gain": min(f.true_gain for f in ours),
-            "least proxy gain": min(f.proxy_gain for f in ours),
-            "largest true gain of PPO alone": max(f.true_gain for f in base),
-            "of 3, hacked by PPO alone": sum(f.hacked for f in base),
-        },
-        criterion="every true gain > 0, and PPO alone is hacked in all 3 seeds; in standard deviations",
-        holds=all(f.true_gain > 0 for f in ours) and all(f.hacked for f in base),
-        note="Its own half holds; the baseline's does not. Where PPO alone is not hacked, it settled on another answer "
-        "before it found what the proxy loves, though odds, rate and steps were chosen so that it should find it.",
+def slopes() -> Finding:
+    counts = torch.tensor([40, 25, 20, 10, 5])
+    logits = (counts.double() / 100).log().requires_grad_()
+    base = torch.tensor([0.1, 0.1, 0.3, 0.2, 0.3], dtype=torch.double)
+    rows = torch.arange(5).repeat_interleave(counts)  # a batch that holds each answer in exact proportion
+    logp = logits.log_softmax(0)[rows]
+    batch = Experience(
+        mask=torch.ones(100, 1).bool(), rollout_logp=logp.detach()[:, None], ref_logp=base.log()[rows][:, None]
     )
+    mu = logits.softmax(0)
+    chi2 = ((mu - base).square() / base).sum()
+    exact = {"kl": (mu * (mu / base).log()).sum(), "chi2": chi2 / 2, "sqrt_chi2": chi2.sqrt()}
+    exact["tv"] = (mu - base).abs().sum()
+    true = {name: torch.autograd.grad(0.3 * value, logits, retain_graph=True)[0] for name, value in exact.items()}
+    off, apart = 0.0, float("inf")
+    for name, gradient in true.items():
+        algorithm = chi2_occupancy(coefficient=0.3, divergence=cast(Divergence, name))
+        prices = cast(SumOfRewards, algorithm.but({"reward.terms.1.trim": 0.0}).reward).terms
+        reward = prices[1](batch)
+        found = torch.autograd.grad(-(reward * logp).mean(), logits, retain_graph=True)[0]
+        off = max(off, ((found - gradient).norm() / gradient.norm()).item())
+        if name != "kl":
+            apart = min(apart, ((gradient - true["kl"]).norm() / gradient.norm()).item())
+    return Finding(
+        measured={"largest relative error": off, "of the KL divergence's gradient, least": apart},
+        criterion="relative error < 1e-10 for kl, chi2 / 2, sqrt chi2 and L1; those of kl are > 0.1 off the others",
+        holds=off < 1e-10 and apart > 0.1,
+    )
+
+
+@mutation("The penalty is divided by chi-square, not by its root.", kills=slopes)
+def divided_by_the_square(replace: Replace) -> None:
+    trimmed = sentence.trimmed_mean
+    replace(sentence, "trimmed_mean", lambda x, share: trimmed(x, share).square())
+
+
+@mutation("The log-ratio is that of the reference to the policy.", kills=slopes)
+def other_ratio(replace: Replace) -> None:
+    def forward(self: AnswerRatio, experience: Experience) -> Tensor:
+        return torch.where(experience.mask, experience.ref_logp - experience.rollout_logp, 0).sum(1)
+
+    replace(AnswerRatio, "forward", forward)

@@ -1,12 +1,16 @@
 """These programs measure what the paper of CoT2 claims."""
 
 import itertools
+from typing import cast
 
 import torch
 
-from polopt.claim import Finding, claim
+from polopt.claim import Finding, Replace, claim, mutation
 from polopt.claims.problems.mnns import MixtureSource, accuracy, fit, signed_sums
-from polopt.methods.cot2 import cot2
+from polopt.evaluation import Evaluation
+from polopt.experience import Experience
+from polopt.methods.cot2 import DrawMeanRatio, cot2
+from polopt.objectives import Surrogate
 from polopt.policies.mixture import Certain, Tokens
 
 
@@ -24,10 +28,18 @@ def unbiased() -> Finding:
         draws = torch.tensor(list(itertools.product(range(3), repeat=K)))
         # Of the thought alone, in whatever order it was drawn.
         f = worth[tuple(draws.sort(1).values[:, [0, K // 2, K - 1]].T)]
-        p, log_ratio = old[draws].sum(1).exp(), (new - old)[draws].sum(1)
-        exact = new[draws].sum(1).exp() @ f
-        off[f"product, K={K}"] = (p @ (log_ratio.exp() * f) - exact).abs().item()
-        off[f"geometric mean, K={K}"] = (p @ ((log_ratio / K).exp() * f) - exact).abs().item()
+        p, exact = old[draws].sum(1).exp(), new[draws].sum(1).exp() @ f
+        batch = Experience(
+            mask=torch.ones(len(draws), 1).bool(),
+            rollout_logp=old[draws].sum(1, keepdim=True),
+            extras={"drawn": torch.full((len(draws), 1), K)},
+        )
+        evaluation = Evaluation(logp=new[draws].sum(1, keepdim=True))
+        for name, root in (("product", False), ("geometric mean", True)):
+            part = cast(Surrogate, cot2(root=root).objective).ratio
+            assert part is not None
+            ratio = part(batch, evaluation).exp()[:, 0]
+            off[f"{name}, K={K}"] = (p @ (ratio * f) - exact).abs().item()
     product = max(v for n, v in off.items() if "product" in n)
     return Finding(
         measured=off,
@@ -81,3 +93,15 @@ def improves() -> Finding:
         criterion="at least 0.02 more accurate on held-out numbers, K = 3 (1,000 batches of CSFT, 400 of MTS)",
         holds=after >= before + 0.02,
     )
+
+
+@mutation("The root is taken of the product, too.", kills=unbiased)
+def root_always(replace: Replace) -> None:
+    forward = DrawMeanRatio.forward
+    replace(DrawMeanRatio, "forward", lambda self, *given: forward(self.but(root=True), *given))
+
+
+@mutation("The root is never taken.", kills=unbiased)
+def root_never(replace: Replace) -> None:
+    forward = DrawMeanRatio.forward
+    replace(DrawMeanRatio, "forward", lambda self, *given: forward(self.but(root=False), *given))

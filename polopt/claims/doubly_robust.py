@@ -2,11 +2,12 @@
 
 import numpy as np
 
-from polopt.claim import Finding, claim
+from polopt.claim import Finding, Replace, claim, mutation
 from polopt.lab.logged import PROBLEMS, estimated, small_problem
 from polopt.methods.doubly_robust import doubly_robust
 from polopt.methods.pdis import pdis
-from polopt.metrics import DirectMethod, LoggedValues
+from polopt.metrics import DirectMethod, DoublyRobust, LoggedDecisions, LoggedValues
+from polopt.metrics.off_policy import ActionValues, WeightedTerms
 
 
 @claim(
@@ -51,3 +52,27 @@ def varies_less() -> Finding:
         holds=max(right) < 1 < max(wrong),
         note="20 problems. A bad model costs variance, never bias.",
     )
+
+
+@mutation("The model's errors have the weight of the step before.", kills=unbiased_whatever_the_model)
+def weight_of_the_step_before(replace: Replace) -> None:
+    def terms(self: DoublyRobust, table: LoggedDecisions) -> WeightedTerms:
+        found, weights = self.values(table), table.log_weights()
+        before = np.concatenate([np.zeros((len(table), 1)), weights[:, :-1]], 1)
+        discount = self.gamma ** np.arange(table.reward.shape[1])
+        sides = [discount * np.where(table.mask, x, 0.0) for x in (table.reward - found.q, found.v)]
+        both = np.concatenate([before, before], 1), np.concatenate(sides, 1)
+        return WeightedTerms(*both, self.self_normalised, weights)
+
+    replace(DoublyRobust, "terms", terms)
+
+
+@mutation("The model's values have the wrong sign.", kills=varies_less)
+def sign_of_the_model(replace: Replace) -> None:
+    values = DoublyRobust.values
+
+    def negative(self: DoublyRobust, table: LoggedDecisions) -> ActionValues:
+        found = values(self, table)
+        return ActionValues(-found.q, -found.v)
+
+    replace(DoublyRobust, "values", negative)

@@ -1,13 +1,17 @@
 """These programs measure what the paper of DPO claims."""
 
 import torch
+from torch import Tensor
 
-from polopt.claim import Finding, claim
+from polopt.claim import Finding, Replace, claim, mutation
+from polopt.evaluation import Evaluation
+from polopt.experience import Experience
 from polopt.lab.claims import descend
 from polopt.lab.policy import TabularPolicy
 from polopt.lab.preferences import distance, every_preference
 from polopt.methods.dpo import dpo
 from polopt.methods.sft import sft
+from polopt.objectives import LogRatioReward
 
 
 @claim(
@@ -31,3 +35,17 @@ def optimum() -> Finding:
         criterion="total variation of DPO < 1e-3, of imitation and of the reference > 0.1",
         holds=found["DPO"] < 1e-3 and found["imitation"] > 0.1 and before > 0.1,
     )
+
+
+@mutation("The reference is left out of the implied reward.", kills=optimum)
+def without_reference(replace: Replace) -> None:
+    def forward(self: LogRatioReward, experience: Experience, evaluation: Evaluation) -> Tensor:
+        return self.scale * torch.where(experience.mask, evaluation.logp, 0).sum(1)
+
+    replace(LogRatioReward, "forward", forward)
+
+
+@mutation("beta is ignored.", kills=optimum)
+def beta_ignored(replace: Replace) -> None:
+    forward = LogRatioReward.forward
+    replace(LogRatioReward, "forward", lambda self, *given: forward(self.but(scale=0.1), *given))

@@ -37,14 +37,14 @@ def alike() -> tuple[TokenTree, TabularPolicy, Tensor]:
     return tree, TabularPolicy(tree, critic=True, tied=kind), solves
 
 
-def ways(algorithm: Algorithm, texts: list[str], batches: int, seed: int) -> tuple[Tensor, Tensor]:
+def ways(algorithm: Algorithm, texts: list[str], batches: int, seed: int, rate: float) -> tuple[Tensor, Tensor]:
     """[1 + 8, 8] how likely each way is without a hint and with each of the texts, after so many batches; [32, 8] which
     way solves which problem."""
     tree, policy, solves = alike()
     variants = {text: torch.arange(PROBLEMS) + PROBLEMS * (1 + i) for i, text in enumerate(texts)}
     needs = algorithm.required_fields
     source = Alike(tree, policy, rows=8 * group_of(algorithm), seed=seed, variants=variants, needs=needs)
-    for _, _ in zip(range(batches), learning(algorithm, source, policy, rate=1.0), strict=False):
+    for _, _ in zip(range(batches), learning(algorithm, source, policy, rate=rate), strict=False):
         pass
     return policy.logits.detach().softmax(1), solves
 
@@ -64,13 +64,13 @@ def thinking(problems: int = 20, easy: int = 14, tokens: int = 20) -> tuple[Toke
     return tree, TabularPolicy(tree, critic=True)
 
 
-def switched(algorithm: Algorithm, batches: int, seed: int = 0) -> tuple[float, float, float, float]:
+def switched(algorithm: Algorithm, batches: int, seed: int, rate: float) -> tuple[float, float, float, float]:
     """Exact mean tokens and chance of success of what a policy has come to, and those of thinking always."""
     tree, policy = thinking()
     source = TreeSource(
         tree, policy, rows=20 * group_of(algorithm), seed=seed, draw=coin, needs=algorithm.required_fields
     )
-    for _, _ in zip(range(batches), learning(algorithm, source, policy, rate=20.0), strict=False):
+    for _, _ in zip(range(batches), learning(algorithm, source, policy, rate=rate), strict=False):
         pass
     probs = tree.log_probabilities(policy).detach().exp()
     lengths = torch.tensor([len(a) for a in tree.answers]).double()
