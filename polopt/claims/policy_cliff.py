@@ -3,10 +3,10 @@
 import torch
 
 from polopt.algorithm import Algorithm
-from polopt.claim import Finding, claim
+from polopt.claim import Finding, Replace, claim, mutation
 from polopt.lab import TabularPolicy, TokenTree, train
 from polopt.methods.grpo import grpo
-from polopt.methods.policy_cliff import policy_cliff
+from polopt.methods.policy_cliff import SurprisalPenalty, policy_cliff
 from polopt.metrics import policy_stability, q_values
 from polopt.problems.mdp import two_goals
 
@@ -110,3 +110,9 @@ def learned() -> Finding:
         criterion="total variation <= bound + 0.05 at alpha 0.1; GRPO's > 0.9 for each size (60 batches)",
         holds=all(found["ours"][s] <= bound[s] + 0.05 and found["GRPO"][s] > 0.9 for s in bound),
     )
+
+
+@mutation("Likely answers are rewarded, not surprising ones.", kills=learned)
+def wrong_sign(replace: Replace) -> None:
+    right = SurprisalPenalty.forward
+    replace(SurprisalPenalty, "forward", lambda self, experience: -right(self, experience))

@@ -3,9 +3,10 @@
 import torch
 
 from polopt.algorithm import Algorithm
-from polopt.claim import Finding, claim
+from polopt.claim import Finding, Replace, claim, mutation
 from polopt.credit import RelativeAdvantage
 from polopt.evaluation import Evaluation
+from polopt.features import SamePrompt, SameTask
 from polopt.lab import TreeSource, flat_gradient
 from polopt.lab.helped import Reading, course, rulebook
 from polopt.methods.grpo import grpo
@@ -98,3 +99,8 @@ def beyond_distilling() -> Finding:
         note="Where the book says all there is to know, imitating who reads it is enough, and a little sooner. What it "
         "does not say has to be found without it; this problem has nothing of the kind.",
     )
+
+
+@mutation("Each half of a group is compared with itself alone.", kills=internalised)
+def halves_apart(replace: Replace) -> None:
+    replace(SameTask, "forward", SamePrompt.forward)

@@ -1,11 +1,11 @@
 """These programs measure what the paper of POPE claims."""
 
 from polopt.algorithm import Algorithm
-from polopt.claim import Finding, claim
+from polopt.claim import Finding, Replace, claim, mutation
 from polopt.lab import TreeSource
 from polopt.lab.helped import course, lock
 from polopt.methods.grpo import grpo
-from polopt.methods.pope import pope
+from polopt.methods.pope import SolutionPrefixes, pope
 
 
 def moving() -> Algorithm:
@@ -55,3 +55,8 @@ def no_interference() -> Finding:
         holds=ours >= 0.9 and hard < 0.05,
         note="The two locks share nothing here, so that easy tasks do no harm: only that they do not help is shown.",
     )
+
+
+@mutation("All but the last step is given, at every checkpoint.", kills=lock_opens)
+def gives_all(replace: Replace) -> None:
+    replace(SolutionPrefixes, "_given", lambda self, lengths, checkpoint: lengths - 1)

@@ -1,12 +1,18 @@
 """These programs measure what the paper of PPO claims."""
 
-from polopt.claim import Finding, claim
+import torch
+from torch import Tensor
+
+from polopt import ops
+from polopt.claim import Finding, Replace, claim, mutation
 from polopt.credit import GAE
+from polopt.evaluation import Evaluation
+from polopt.experience import Experience
 from polopt.lab import expectation
 from polopt.lab.claims import drift, with_exact_critic
 from polopt.lab.problems import digits
 from polopt.methods.ppo import ppo
-from polopt.objectives import SequenceSum, Unclipped
+from polopt.objectives import Clip, SequenceSum, Unclipped
 
 
 @claim(
@@ -37,3 +43,19 @@ def stays_near() -> Finding:
         criterion="with clip < 0.5 of without",
         holds=clip < 0.5 * free,
     )
+
+
+@mutation("The value of the state is added, and that of the next one taken away.", kills=any_lam)
+def critic_turned_round(replace: Replace) -> None:
+    right = ops.gae
+    replace(ops, "gae", lambda reward, value, *rest: right(reward, -value, *rest))
+
+
+@mutation("Of the clipped and the unclipped term the better one counts.", kills=stays_near)
+def optimistic(replace: Replace) -> None:
+    def forward(self: Clip, log_ratio: Tensor, experience: Experience, _: Evaluation) -> tuple[Tensor, Tensor]:
+        ratio, advantage = log_ratio.exp(), experience.advantage
+        clipped = ratio.clamp(1 - self.low, 1 + self.high)
+        return torch.minimum(-advantage * ratio, -advantage * clipped), torch.zeros_like(ratio)
+
+    replace(Clip, "forward", forward)

@@ -1,11 +1,14 @@
 """These programs measure what the paper of RAFT claims."""
 
-from polopt.claim import Finding, claim
+from polopt import ops
+from polopt.claim import Finding, Replace, claim, mutation
+from polopt.experience import Experience
 from polopt.lab import expectation
 from polopt.lab.claims import collapse
 from polopt.lab.problems import many_right
 from polopt.methods.dr_grpo import dr_grpo
 from polopt.methods.raft import raft
+from polopt.sampling import TopK
 
 
 @claim("Keeping all right answers follows REINFORCE's direction.", kind="identity", baseline="keeping all answers")
@@ -36,3 +39,12 @@ def collapses() -> Finding:
         note="On average both move in the same direction, so only noise parts them: groups of 64 keep more under RAFT, "
         "groups of 16 with rates of 2 and more keep less.",
     )
+
+
+@mutation("Answers below the threshold are kept.", kills=like_reinforce)
+def no_threshold(replace: Replace) -> None:
+    def forward(self: TopK, experience: Experience) -> Experience:
+        count = len(experience) if self.count is None else self.count
+        return experience[ops.group_place(experience.outcome, experience.group) < count]
+
+    replace(TopK, "forward", forward)

@@ -1,10 +1,10 @@
 """These programs measure what the paper of REINFORCE claims."""
 
-from polopt.claim import Finding, claim
+from polopt.claim import Finding, Replace, claim, mutation
 from polopt.lab import expectation
 from polopt.lab.problems import lengths
 from polopt.methods.reinforce import reinforce
-from polopt.objectives import SequenceMean
+from polopt.objectives import SequenceMean, SequenceSum
 
 
 @claim(
@@ -21,3 +21,9 @@ def unbiased() -> Finding:
         criterion="relative bias < 1e-10; the token mean's cosine < 0.99",
         holds=ours.relative_bias < 1e-10 and mean.cosine < 0.99,
     )
+
+
+@mutation("Each row is a mean over its tokens.", kills=unbiased)
+def row_mean(replace: Replace) -> None:
+    mean = SequenceMean()
+    replace(SequenceSum, "forward", lambda self, terms, experience: mean.forward(terms, experience))

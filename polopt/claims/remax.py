@@ -2,7 +2,8 @@
 
 import torch
 
-from polopt.claim import Finding, claim
+from polopt.claim import Finding, Replace, claim, mutation
+from polopt.credit import GreedyReturn
 from polopt.lab import TabularPolicy, TokenTree, expectation
 from polopt.methods.reinforce import reinforce
 from polopt.methods.remax import remax
@@ -37,3 +38,9 @@ def right_or_wrong() -> Finding:
         note="The baseline is then 0 or 1. While the greedy answer is wrong nothing changes; once it is right, only "
         "wrong answers teach, and the rarer they are the larger their score: variance up to 26 times REINFORCE's.",
     )
+
+
+@mutation("The greedy answer's return is added, not taken away.", kills=less_variance)
+def wrong_sign(replace: Replace) -> None:
+    right = GreedyReturn.forward
+    replace(GreedyReturn, "forward", lambda self, experience, returns: -right(self, experience, returns))

@@ -3,15 +3,19 @@
 from itertools import islice
 from operator import attrgetter
 
+from torch import Tensor
+
 from polopt.algorithm import Algorithm
-from polopt.claim import Finding, claim
+from polopt.claim import Finding, Replace, claim, mutation
 from polopt.evaluation import Evaluation
+from polopt.experience import Experience
 from polopt.lab import TabularPolicy, training
 from polopt.lab.claims import samples_to
 from polopt.lab.problems import contexts, digits
 from polopt.methods.grpo import grpo
 from polopt.methods.remix import CentredClip, remix
 from polopt.objectives import Clip, Surrogate
+from polopt.objectives.surrogate_terms import pessimistic
 
 
 @claim(
@@ -95,3 +99,11 @@ def restart_ends_higher() -> Finding:
         note="A bandit of 4 contexts, kl 0.2. Most of it is that the anchor moves: the old one held the policy back. "
         "Replay itself did not make this problem worse.",
     )
+
+
+@mutation("Replayed rows are clipped around 1.", kills=unclipped)
+def not_centred(replace: Replace) -> None:
+    def forward(self: CentredClip, log_ratio: Tensor, experience: Experience, _: Evaluation) -> tuple[Tensor, Tensor]:
+        return pessimistic(log_ratio.exp(), experience.advantage, 1 - self.low, 1 + self.high)
+
+    replace(CentredClip, "forward", forward)

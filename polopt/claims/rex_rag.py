@@ -3,10 +3,11 @@
 import torch
 
 from polopt.algorithm import Algorithm
-from polopt.claim import Finding, claim
+from polopt.claim import Finding, Replace, claim, mutation
 from polopt.evaluation import Evaluation
 from polopt.lab import TabularPolicy, TokenTree, TreeSource
 from polopt.lab.helped import course, dead_end, pooled
+from polopt.methods import rex_rag as sentence
 from polopt.methods.grpo import grpo
 from polopt.methods.rex_rag import MixtureRatio, rex_rag
 
@@ -58,3 +59,8 @@ def way_out() -> Finding:
         criterion="tokens >= 0.8; after as many rollouts GRPO < 0.2; 2 seeds",
         holds=found["tokens"] >= 0.8 and found["GRPO"] < 0.2,
     )
+
+
+@mutation("The mixture is the sum of both densities, without their shares.", kills=balanced)
+def no_shares(replace: Replace) -> None:
+    replace(sentence, "log_mixture", lambda logp, probe, share: torch.logaddexp(logp, probe))

@@ -1,7 +1,7 @@
 """These programs measure what the paper of RLOO claims."""
 
-from polopt.claim import Finding, claim
-from polopt.credit import GroupMean
+from polopt.claim import Finding, Replace, claim, mutation
+from polopt.credit import GroupMean, LeaveOneOut
 from polopt.lab import TabularPolicy, TokenTree, expectation
 from polopt.methods.rloo import rloo
 
@@ -27,3 +27,8 @@ def unbiased() -> Finding:
         criterion="relative bias < 1e-12; with self 0.5, and < 1e-12 against half the gradient",
         holds=ours.relative_bias < 1e-12 and abs(with_self.relative_bias - 0.5) < 1e-9 and shrunk.relative_bias < 1e-12,
     )
+
+
+@mutation("The baseline is the mean of all rows, the row itself included.", kills=unbiased)
+def own_row_included(replace: Replace) -> None:
+    replace(LeaveOneOut, "forward", lambda self, experience, returns: GroupMean()(experience, returns))

@@ -2,11 +2,13 @@
 
 import functools
 
-from polopt.claim import Finding, claim
+from polopt.claim import Finding, Replace, claim, mutation
 from polopt.claims.problems.unit_tests import Grammar
+from polopt.experience import Experience
 from polopt.lab import TabularPolicy, train
-from polopt.methods.rlsqm import rlsqm
+from polopt.methods.rlsqm import UnitTest, rlsqm
 from polopt.rewards.unit_tests import METRICS, SMELLS
+from polopt.rewards.unit_tests import metrics as found_in
 
 
 @functools.cache
@@ -75,3 +77,12 @@ def gamed() -> Finding:
         "Paid for an assertion, for a call of the function or for no branch, it is above: half of the grammar's tests "
         "have the rest.",
     )
+
+
+@mutation("All that is Python is rewarded alike.", kills=quality)
+def python_alone(replace: Replace) -> None:
+    def read(self: UnitTest, text: str, row: int, experience: Experience) -> float:
+        return 1.0 if found_in(text, "")["syntax"] else -1.0
+
+    course.cache_clear()
+    replace(UnitTest, "read", read)

@@ -3,14 +3,17 @@
 from collections.abc import Iterator
 
 import torch
+from torch import Tensor
 
-from polopt.claim import Finding, claim
+from polopt.claim import Finding, Replace, claim, mutation
+from polopt.evaluation import Evaluation
+from polopt.experience import Experience
 from polopt.lab import TabularPolicy, TokenTree, TreeSource, flat_gradient, train
 from polopt.lab.claims import collapse
 from polopt.lab.problems import digits, many_right, many_right_sequences
 from polopt.methods.dr_grpo import dr_grpo
 from polopt.methods.grpo import grpo
-from polopt.methods.rover import rover
+from polopt.methods.rover import ValueRegression, rover
 from polopt.objectives import TokenMean
 
 
@@ -150,3 +153,15 @@ def keeps_more() -> Finding:
         holds=min(ratios) > 1.2,
         note="With one step on each batch the method is Dr. GRPO, and keeps no more than that.",
     )
+
+
+@mutation("What the policy has become is regressed without rho.", kills=first_step)
+def no_rho(replace: Replace) -> None:
+    right = ValueRegression.forward
+
+    def forward(
+        self: ValueRegression, log_ratio: Tensor, experience: Experience, evaluation: Evaluation
+    ) -> tuple[Tensor, Tensor]:
+        return right(self, log_ratio / self.rho, experience, evaluation)
+
+    replace(ValueRegression, "forward", forward)
