@@ -4,13 +4,16 @@ import torch
 from torch import Tensor
 
 from polopt import ops
+from polopt.algorithm import Algorithm
 from polopt.claim import Finding, Replace, claim, mutation
 from polopt.credit import GAE
 from polopt.evaluation import Evaluation
 from polopt.experience import Experience
 from polopt.lab import expectation
 from polopt.lab.claims import drift, with_exact_critic
+from polopt.lab.effects import More, effect
 from polopt.lab.problems import digits
+from polopt.lab.progress import learned, uneven
 from polopt.methods.ppo import ppo
 from polopt.objectives import Clip, SequenceSum, Unclipped
 
@@ -43,6 +46,30 @@ def stays_near() -> Finding:
         criterion="with clip < 0.5 of without",
         holds=clip < 0.5 * free,
     )
+
+
+def unclipped() -> Algorithm:
+    """PPO without a clip."""
+    return ppo(group=4, kl=0, lam=1.0).but(**{"objective.trust": Unclipped()})
+
+
+@effect(
+    "From as many answers eight clipped steps on each batch learn more than one step, and than eight unclipped ones.",
+    kind="headline",
+    method=lambda: (ppo(group=4, kl=0, lam=1.0), 8),
+    controls={"one step": lambda: (ppo(group=4, kl=0, lam=1.0), 1), "no clip": lambda: (unclipped(), 8)},
+    step_sizes=(4.0, 8.0, 16.0, 32.0, 64.0),
+    criteria=[More("mean success", by=0.02)],
+    budget="answers",
+    cost="slow",
+    refuted=True,
+    note="At a step size of its own, an eighth of PPO's, the loss without a clip learns as much. One step on each "
+    "batch is behind by 0.03, which ten seeds do not show.",
+)
+def learns_more(side: tuple[Algorithm, int], *, seed: int, step_size: float) -> dict[str, float]:
+    algorithm, epochs = side
+    problem = uneven(seed, tasks=8, features=0)
+    return learned(algorithm, problem, steps=40, epochs=epochs, step_size=step_size, seed=seed)
 
 
 @mutation("The value of the state is added, and that of the next one taken away.", kills=any_lam)

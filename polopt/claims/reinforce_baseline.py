@@ -2,10 +2,13 @@
 
 import torch
 
+from polopt.algorithm import Algorithm
 from polopt.claim import Finding, Replace, claim, mutation
 from polopt.credit import MovingAverage
 from polopt.experience import Experience
 from polopt.lab import TabularPolicy, TokenTree, expectation, train
+from polopt.lab.effects import More, effect
+from polopt.lab.progress import learned, raised, uneven
 from polopt.methods.reinforce import reinforce
 from polopt.methods.reinforce_baseline import reinforce_baseline
 
@@ -55,6 +58,38 @@ def average_return() -> Finding:
         criterion="relative bias < 1e-10; variance < 0.2 of REINFORCE's (that of the true mean is 0.15)",
         holds=ours.relative_bias < 1e-10 and ours.variance < 0.2 * plain.variance,
     )
+
+
+@effect(
+    "In as many answers it has learned more than without a baseline, if rewards are far from 0.",
+    kind="headline",
+    method=lambda: reinforce_baseline(group=4),
+    controls={"reinforce": lambda: reinforce(group=4)},
+    step_sizes=(8.0, 16.0, 32.0, 64.0, 128.0),
+    criteria=[More("mean reward", by=0.05)],
+    budget="answers",
+    cost="slow",
+    note="Rewards are 1 and 2. With 0 and 1, see the next claim.",
+)
+def learns_more(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
+    found = learned(algorithm, raised(uneven(seed)), steps=40, step_size=step_size, seed=seed)
+    return {"mean reward": found["mean success"], "answers": found["answers"]}
+
+
+@effect(
+    "With rewards 0 and 1, too.",
+    kind="limit",
+    method=lambda: reinforce_baseline(group=4),
+    controls={"reinforce": lambda: reinforce(group=4)},
+    step_sizes=(8.0, 16.0, 32.0, 64.0, 128.0, 256.0),
+    criteria=[More("mean success", by=0.0)],
+    budget="answers",
+    cost="slow",
+    refuted=True,
+    note="Wrong answers are worth 0, and teach REINFORCE nothing: no noise comes from them either.",
+)
+def right_or_wrong(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
+    return learned(algorithm, uneven(seed), steps=40, step_size=step_size, seed=seed)
 
 
 @mutation("The average is not corrected for its start at zero.", kills=average_return)
