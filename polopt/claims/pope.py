@@ -51,7 +51,8 @@ def hard_to_begin() -> tuple[TokenTree, TabularPolicy]:
     trials=2,
     budget="rollouts",
     cost="slow",
-    note="The paper's setting: the shortest beginning that helps, found once, which stays. The search is counted.",
+    note="The paper's setting: the shortest beginning that helps, found once, which stays. The search is counted. "
+    "On fresh seeds one run in five did not open the lock, and the criterion was missed: 0.8 on average.",
 )
 def hard_beginning(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
     """How often the lock opens without help after 3,200 rollouts."""
