@@ -6,7 +6,7 @@ import torch
 
 from polopt.backends import Pairs, TextScorer, fit_scorer, same_policy_pairs
 from polopt.backends.scorer import ScorerShape
-from polopt.claim import Finding, claim
+from polopt.claim import Finding, Replace, claim, mutation
 from polopt.claims.problems.bigrams import Bigrams, BigramSource, spelled
 from polopt.lab import learning
 from polopt.methods.polar import polar
@@ -95,3 +95,11 @@ def finds_the_target() -> Finding:
         "target, towards whatever tells its author from all others. The more policies the discriminator has met, the "
         "nearer and the less so. Bradley and Terry's scorer leads to the target that it knows, away from this one.",
     )
+
+
+@mutation("The answer is compared with itself, not with the reference.", kills=recognises_authors)
+def reference_unread(replace: Replace) -> None:
+    def compare(self: TextScorer, _: torch.Tensor, answer: torch.Tensor) -> torch.Tensor:
+        return self.head(torch.cat([answer, answer, answer * answer], 1))[:, 0]
+
+    replace(TextScorer, "compare", compare)

@@ -3,10 +3,12 @@
 import torch
 
 from polopt.algorithm import Algorithm
-from polopt.claim import Finding, claim
+from polopt.claim import Finding, Replace, claim, mutation
 from polopt.credit import RelativeAdvantage
 from polopt.evaluation import Evaluation
+from polopt.features import SamePrompt, SameTask
 from polopt.lab import TreeSource, flat_gradient
+from polopt.lab.effects import More, effect
 from polopt.lab.helped import Reading, course, rulebook
 from polopt.methods.grpo import grpo
 from polopt.methods.policyrollout import RulePrompts, policyrollout
@@ -44,57 +46,111 @@ def unbiased() -> Finding:
     )
 
 
-def learned(algorithm: Algorithm, seed: int, most: int, goal: float = 2.0) -> tuple[int, float]:
-    """Rollouts, and how often 8 rules are followed without the book then: at the goal, or after `most` rollouts."""
-    tree, policy, right = rulebook(seed=seed)
-    book = {"rules": Reading(policy, right)}
+def followed(algorithm: Algorithm, seed: int, step_size: float, actions: int = 512, wrong: int = 0) -> dict[str, float]:
+    """How often 8 rules are followed without the book after 1,024 rollouts, 64 a batch. The book is wrong in the first
+    `wrong` of them."""
+    tree, policy, right = rulebook(actions=actions, seed=seed)
+    said = torch.where(torch.arange(len(right)) < wrong, (right + 1) % actions, right)
+    book = {"rules": Reading(policy, said, pull=8.0)}
     source = TreeSource(tree, policy, rows=64, seed=seed, hinted=book, needs=algorithm.required_fields)
-    spent, values = course(algorithm, source, rate=4.0, most=most, goal=goal)
-    return spent, sum(values) / len(values)
+    spent, values = course(algorithm, source, rate=step_size, most=1024)
+    return {"followed": sum(values) / len(values), "rollouts": float(spent)}
 
 
-def compare(others: dict[str, Algorithm]) -> dict[str, float]:
-    """Share of the rules that other algorithms follow after as many rollouts as this one needs for 90 %; means of 3
-    seeds."""
-    ours = [learned(policyrollout(rules="rules"), seed, 10_000, goal=0.9) for seed in range(3)]
-    found = {"followed": min(value for _, value in ours), "rollouts": sum(spent for spent, _ in ours) / 3}
-    for name, other in others.items():
-        found[name] = sum(learned(other, seed, spent)[1] for seed, (spent, _) in enumerate(ours)) / 3
-    return found
-
-
-@claim(
-    "It learns 8 rules that nobody guesses, and follows them without the book.",
-    kind="headline",
-    baseline="GRPO without the book",
-)
-def internalised() -> Finding:
-    found = compare({"GRPO": grpo(group=8, kl=0), "corrected": policyrollout(rules="rules", correct="behaviour")})
-    return Finding(
-        measured=found,
-        criterion="followed >= 0.9, and GRPO <= 0.5 after as many rollouts; 3 seeds",
-        holds=found["followed"] >= 0.9 and found["GRPO"] <= 0.5,
-        note="With the correction (corrected) the book helps no more: what it makes likely weighs next to nothing.",
-    )
-
-
-@claim(
-    "Half of the rollouts without the book are worth it.",
-    kind="part",
-    baseline="context distillation: the likelihood of right answers of who reads it, in all rollouts",
-    refuted=True,
-)
-def beyond_distilling() -> Finding:
-    distil = Algorithm(
+def distilling() -> Algorithm:
+    """The likelihood of right answers of who reads the book, in all rollouts."""
+    return Algorithm(
         sampling=Rollouts(guide=RulePrompts(rules="rules", plain=False)),
         credit=RelativeAdvantage(baseline=None, scale=None),
         objective=Surrogate(ratio=None, trust=PolicyGradient()),
     )
-    found = compare({"distilled": distil})
-    return Finding(
-        measured=found,
-        criterion="distilled < followed after as many rollouts; 3 seeds",
-        holds=found["distilled"] < found["followed"],
-        note="Where the book says all there is to know, imitating who reads it is enough, and a little sooner. What it "
-        "does not say has to be found without it; this problem has nothing of the kind.",
+
+
+@effect(
+    "It learns 8 rules that nobody guesses, and follows them without the book.",
+    kind="headline",
+    method=lambda: policyrollout(rules="rules"),
+    controls={
+        "grpo without the book": lambda: grpo(group=8, kl=0),
+        "corrected": lambda: policyrollout(rules="rules", correct="behaviour"),
+    },
+    step_sizes=(4.0, 16.0, 64.0),
+    criteria=[More("followed", by=0.4)],
+    seeds=5,
+    trials=1,
+    budget="rollouts",
+    cost="slow",
+    note="One action of 512 is right. The difference asked for is that of 0.9 and 0.5. With the correction (corrected) "
+    "what the book makes likely weighs next to nothing.",
+)
+def internalised(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
+    return followed(algorithm, seed, step_size)
+
+
+@effect(
+    "Half of the rollouts without the book are worth it, if the book is wrong in a quarter of the rules.",
+    kind="part",
+    method=lambda: policyrollout(rules="rules"),
+    controls={"distilled": distilling},
+    step_sizes=(4.0, 16.0, 64.0),
+    criteria=[More("followed", by=0.1)],
+    seeds=5,
+    trials=1,
+    budget="rollouts",
+    cost="slow",
+    note="Of 16 actions, so that the right one is found without the book.",
+)
+def beyond_distilling(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
+    return followed(algorithm, seed, step_size, actions=16, wrong=2)
+
+
+@effect(
+    "They are worth it with a flawless book, too.",
+    kind="limit",
+    method=lambda: policyrollout(rules="rules"),
+    controls={"distilled": distilling},
+    step_sizes=(4.0, 16.0, 64.0),
+    criteria=[More("followed", by=0.0)],
+    seeds=5,
+    trials=1,
+    budget="rollouts",
+    cost="slow",
+    refuted=True,
+    note="Where the book has all there is to know, imitating who reads it is enough.",
+)
+def flawless_book(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
+    return followed(algorithm, seed, step_size)
+
+
+@claim(
+    "Both halves of a group have one baseline.",
+    kind="identity",
+    baseline="a baseline for each half, where halves that are all right or all wrong teach nothing",
+)
+def one_baseline() -> Finding:
+    tree, policy, right = rulebook()
+    algorithm = policyrollout(rules="rules")
+    source = TreeSource(
+        tree, policy, rows=64, hinted={"rules": Reading(policy, right, pull=30.0)}, needs=algorithm.required_fields
     )
+    batch = algorithm.compute_advantages(algorithm.sampling(source))
+    task, hinted = batch.extras["index"], batch.extras["hinted"]
+    right_with, right_without = (batch.outcome[rows].mean().item() for rows in (hinted, ~hinted))
+    sums = torch.stack([batch.advantage[task == i].sum() for i in task.unique()])
+    pushed = batch.advantage[hinted].sum(1).min().item()
+    return Finding(
+        measured={
+            "right with the book": right_with,
+            "right without": right_without,
+            "least advantage with the book": pushed,
+            "largest sum over a task": sums.abs().max().item(),
+        },
+        criterion="who reads the book is always right, others below 0.2: the advantage of the first is > 0.3, and "
+        "those of a task sum to 0 within 1e-9",
+        holds=right_with == 1 and right_without < 0.2 and pushed > 0.3 and sums.abs().max().item() < 1e-9,
+    )
+
+
+@mutation("Each half of a group is compared with itself alone.", kills=one_baseline)
+def halves_apart(replace: Replace) -> None:
+    replace(SameTask, "forward", SamePrompt.forward)

@@ -1,11 +1,16 @@
 """These programs measure what the paper of POPE claims."""
 
+import math
+
+import torch
+
 from polopt.algorithm import Algorithm
-from polopt.claim import Finding, claim
-from polopt.lab import TreeSource
+from polopt.claim import Finding, Replace, claim, mutation
+from polopt.lab import TabularPolicy, TokenTree, TreeSource
+from polopt.lab.effects import More, effect
 from polopt.lab.helped import course, lock
 from polopt.methods.grpo import grpo
-from polopt.methods.pope import pope
+from polopt.methods.pope import SolutionPrefixes, pope
 
 
 def moving() -> Algorithm:
@@ -19,6 +24,42 @@ def opened(algorithm: Algorithm, seed: int, most: int, goal: float = 2.0, easy: 
     tree, policy = lock(easy=easy)
     source = TreeSource(tree, policy, rows=16 * tree.prompts, seed=seed, needs=algorithm.required_fields)
     return course(algorithm, source, rate=4.0 * tree.prompts, most=most, goal=goal)
+
+
+def hard_to_begin() -> tuple[TokenTree, TabularPolicy]:
+    """Returns a lock of 12 steps and a policy that is right with probability 0.15 in the first three, which a
+    quarter of the solution gives away, and with 0.6 in the others."""
+    tree, policy = lock()
+    leaves, right = tree.leaves(), int(tree.outcome.argmax())
+    at = leaves.mask[right]
+    nodes, actions = tree.nodes[right, at].tolist(), leaves.extras["tokens"][right, at].tolist()
+    with torch.no_grad():
+        for step, (node, action) in enumerate(zip(nodes, actions, strict=True)):
+            p = 0.15 if step < 3 else 0.6
+            policy.logits[node, action] = math.log(3 * p / (1 - p))
+    return tree, policy
+
+
+@effect(
+    "Beginnings of at most a quarter of the solution open a lock that is hard to begin.",
+    kind="headline",
+    method=pope,
+    controls={"grpo": lambda: grpo(group=8, kl=0)},
+    step_sizes=(1.0, 4.0, 16.0, 64.0),
+    criteria=[More("opens", by=0.5)],
+    seeds=5,
+    trials=2,
+    budget="rollouts",
+    cost="slow",
+    note="The paper's setting: the shortest beginning that helps, found once, which stays. The search is counted. "
+    "On fresh seeds one run in five did not open the lock, and the criterion was missed: 0.8 on average.",
+)
+def hard_beginning(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
+    """How often the lock opens without help after 3,200 rollouts."""
+    tree, policy = hard_to_begin()
+    source = TreeSource(tree, policy, rows=16, seed=seed, needs=algorithm.required_fields)
+    spent, values = course(algorithm, source, rate=step_size, most=3200)
+    return {"opens": values[0], "rollouts": float(min(spent, 3200))}
 
 
 @claim(
@@ -55,3 +96,8 @@ def no_interference() -> Finding:
         holds=ours >= 0.9 and hard < 0.05,
         note="The two locks share nothing here, so that easy tasks do no harm: only that they do not help is shown.",
     )
+
+
+@mutation("All but the last step is given, at every checkpoint.", kills=lock_opens)
+def gives_all(replace: Replace) -> None:
+    replace(SolutionPrefixes, "_given", lambda self, lengths, checkpoint: lengths - 1)

@@ -3,12 +3,9 @@
 import itertools
 import random
 
-from polopt.claim import Finding, claim
+from polopt.claim import Finding, Replace, claim, mutation
 from polopt.claims.problems.injection import RULES, outcomes
-from polopt.guards import (
-    PrivilegeRule,
-    ToolCall,
-)
+from polopt.guards import NarrowingUpdate, PrivilegeRule, ReplacingUpdate, ToolCall
 from polopt.methods.progent import progent
 
 SEEDS = range(10)
@@ -79,3 +76,14 @@ def _random_rules(draw: random.Random, depth: int) -> list[PrivilegeRule]:
         )
         for _ in range(3)
     ]
+
+
+@mutation("An argument that a call leaves out is never held against it.", kills=stops_injections)
+def missing_skipped(replace: Replace) -> None:
+    right = PrivilegeRule.forward
+    replace(PrivilegeRule, "forward", lambda self, call, missing="deny": right(self, call, "skip"))
+
+
+@mutation("Updates take the place of the rules.", kills=updates_narrow)
+def updates_replace(replace: Replace) -> None:
+    replace(NarrowingUpdate, "forward", ReplacingUpdate.forward)

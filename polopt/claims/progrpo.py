@@ -3,10 +3,12 @@
 import torch
 
 from polopt.algorithm import Algorithm
-from polopt.claim import Finding, claim
+from polopt.claim import Finding, Replace, claim, mutation
+from polopt.experience import Experience
+from polopt.features.rows import Confidence
 from polopt.lab import TabularPolicy, TokenTree, expectation, flat_gradient, train
 from polopt.lab.problems import many_right
-from polopt.methods.progrpo import progrpo
+from polopt.methods.progrpo import RelativeSurprisal, progrpo
 
 
 @claim(
@@ -28,6 +30,31 @@ def direction() -> Finding:
         measured={"relative error": off, "cosine with Shannon's": cosine, "GRPO: gradient norm": plain},
         criterion="alpha (1 - 1/G) / 2 times the gradient to 1e-10; GRPO's norm < 1e-10",
         holds=off < 1e-10 and plain < 1e-10,
+    )
+
+
+@claim(
+    "An answer is as confident as the least likely fifth of its tokens.",
+    kind="identity",
+    baseline="all of its tokens",
+)
+def least_likely() -> Finding:
+    p = torch.rand(8, 10, generator=torch.Generator().manual_seed(0), dtype=torch.double)
+    right = torch.tensor([1.0, 0, 0, 0, 1, 1, 0, 1], dtype=torch.double)
+    batch = Experience(
+        mask=torch.ones(8, 10, dtype=torch.bool),
+        rollout_logp=p.log(),
+        outcome=right,
+        group=torch.arange(8) // 4,
+        extras={"prompt_logp": torch.full((8,), 0.5, dtype=torch.double).log()},
+    )
+    found = RelativeSurprisal(weight=0.3, of=Confidence(share=0.2))(batch)[:, 0]
+    fifth, all_tokens = (p.sort(1).values[:, :n].log().mean(1).exp() for n in (2, 10))
+    off, other = ((found - 0.3 * (0.5 - c)).abs().max().item() for c in (fifth, all_tokens))
+    return Finding(
+        measured={"largest error": off, "of all tokens": other},
+        criterion="alpha (c(q) - c(o)) to 1e-12, 8 answers of 10 tokens; of all tokens > 0.01",
+        holds=off < 1e-12 and other > 0.01,
     )
 
 
@@ -90,3 +117,18 @@ def offset() -> Finding:
         note="There is one prompt, so its confidence is 1 and every sample is praised, the unlikely ones more. What "
         "all have in common is nothing on average, but in each batch it pulls towards what happened to be drawn.",
     )
+
+
+@mutation("Confident answers are lifted, unlikely ones lowered.", kills=direction)
+def wrong_sign(replace: Replace) -> None:
+    right = RelativeSurprisal.forward
+    replace(RelativeSurprisal, "forward", lambda self, experience: -right(self, experience))
+
+
+@mutation("The most likely tokens are read.", kills=least_likely)
+def most_likely(replace: Replace) -> None:
+    def forward(self: Confidence, experience: Experience) -> torch.Tensor:
+        logp = experience.rollout_logp
+        return logp.topk(round(self.share * logp.shape[1]), 1).values.mean(1).exp()
+
+    replace(Confidence, "forward", forward)

@@ -6,8 +6,9 @@ import dataclasses
 
 import torch
 
-from polopt.claim import Finding, claim
+from polopt.claim import Finding, Replace, claim, mutation
 from polopt.lab import TabularPolicy, TokenTree, train
+from polopt.methods import refcritic as sentence
 from polopt.methods.refcritic import refcritic
 from polopt.worlds import Critic
 from polopt.worlds.critic import Critique
@@ -56,6 +57,26 @@ class Critics:
             refined = (p * torch.where(blamed > 0, solves, ALONE)).sum(1)[STEPS:]
             found.append([tree.value(policy).item(), index.mean(), refined.mean(), (p * leaks).sum(1)[STEPS:].mean()])
         return cls(*torch.tensor(found).mean(0).tolist())
+
+
+@claim(
+    "The share of right refined answers counts beta times as much as the verdict.",
+    kind="identity",
+    baseline="stage 1, where it does not count",
+)
+def weighs() -> Finding:
+    verdict = torch.tensor([1.0, 0.0, 1.0, 1.0], dtype=torch.double)
+    refined = torch.tensor([0.0, 0.0, 0.5, 1.0], dtype=torch.double)
+    batch = TokenTree.bandit(verdict.tolist()).leaves().replace(extras={"signal_refined": refined})
+    off = [
+        (refcritic(beta=beta).reward(batch) - verdict - beta * refined).abs().max().item() for beta in (0.0, 0.5, 2.0)
+    ]
+    alone = (refcritic(stage=1).reward(batch) - verdict).abs().max().item()
+    return Finding(
+        measured={"largest error": max(off), "stage 1, from the verdict": alone},
+        criterion="< 1e-12 at beta 0, 0.5 and 2; stage 1 is the verdict",
+        holds=max(off) < 1e-12 and alone == 0,
+    )
 
 
 @claim(
@@ -112,3 +133,14 @@ def shares_numbers() -> Finding:
         criterion="mean squared error of a group's centred rewards >= 2x smaller",
         holds=off["fresh"] >= 2 * off["shared"],
     )
+
+
+@mutation("What the second policy makes of a critique is not rewarded.", kills=localises)
+def verdict_alone(replace: Replace) -> None:
+    replace(sentence, "SumOfRewards", lambda terms, weights: terms[0])
+
+
+@mutation("beta is ignored.", kills=weighs)
+def no_beta(replace: Replace) -> None:
+    right = sentence.SumOfRewards
+    replace(sentence, "SumOfRewards", lambda terms, weights: right(terms=terms))

@@ -5,10 +5,16 @@ from __future__ import annotations
 from statistics import median
 
 import numpy as np
+from torch import Tensor
 
-from polopt.claim import Finding, claim
-from polopt.claims.problems.moderation import imitated, reasoned
-from polopt.methods.rlcm_scaling import rlcm_scaling
+from polopt.algorithm import Algorithm
+from polopt.claim import Finding, Replace, claim, mutation
+from polopt.claims.problems.moderation import imitated, labelled, reasoned
+from polopt.experience import Experience
+from polopt.lab import train
+from polopt.lab.effects import More, effect
+from polopt.methods.grpo import grpo
+from polopt.methods.rlcm_scaling import LengthEnvelope, rlcm_scaling
 from polopt.metrics import fit_sigmoid
 
 
@@ -74,3 +80,34 @@ def data_efficiency() -> Finding:
         "It holds by a point, for 32 labels: from 64 on four times as many labels are worth more than reasoning. A "
         "hundredfold, as the paper reports of a model that knows the world, is not to be seen here.",
     )
+
+
+@effect(
+    "The length's term brings answers into its range, and labels are as right as without it.",
+    kind="part",
+    method=lambda: rlcm_scaling(form=0.0, lengths=(2, 6, 8, 11)),
+    controls={"grpo, the label alone": lambda: grpo(group=8, kl=0.0)},
+    step_sizes=(4.0, 8.0, 16.0, 32.0),
+    criteria=[More("in range", by=0.5), More("right labels", by=-0.05)],
+    best=More("right labels", by=0.0),
+    seeds=5,
+    trials=2,
+)
+def keeps_to_the_range(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
+    tree, policy = labelled()
+    train(algorithm, tree, policy, steps=40, rate=step_size, rows=4, seed=seed)
+    p = tree.log_probabilities(policy).detach().exp()
+    lengths = tree.leaves().lengths.view_as(p)
+    return {
+        "right labels": tree.value(policy).item(),
+        "in range": (p * ((lengths >= 6) & (lengths <= 8))).sum(1).mean().item(),
+    }
+
+
+@mutation("The length's term is 1 beyond its range as well.", kills=keeps_to_the_range)
+def never_falls(replace: Replace) -> None:
+    def forward(self: LengthEnvelope, experience: Experience) -> Tensor:
+        length = experience.lengths.to(experience.precision)
+        return ((length - self.least) / (self.low - self.least)).clamp(0, 1)
+
+    replace(LengthEnvelope, "forward", forward)

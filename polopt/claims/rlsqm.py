@@ -2,11 +2,13 @@
 
 import functools
 
-from polopt.claim import Finding, claim
+from polopt.claim import Finding, Replace, claim, mutation
 from polopt.claims.problems.unit_tests import Grammar
+from polopt.experience import Experience
 from polopt.lab import TabularPolicy, train
-from polopt.methods.rlsqm import rlsqm
+from polopt.methods.rlsqm import UnitTest, rlsqm
 from polopt.rewards.unit_tests import METRICS, SMELLS
+from polopt.rewards.unit_tests import metrics as found_in
 
 
 @functools.cache
@@ -57,21 +59,40 @@ def modelled() -> Finding:
     refuted=True,
 )
 def gamed() -> Finding:
-    own, qualities = {}, {}
-    for name in METRICS:
-        found = course((name,))
-        own[name], qualities[name] = found[name], found["quality"]
-    smells = course(SMELLS)
-    empty = [name for name in METRICS if own[name] >= 0.95 and qualities[name] < 0.3]
-    measured = {f"quality, paid for {name}": value for name, value in qualities.items()}
-    measured |= {"metrics gamed, of 11": float(len(empty)), "least of its own metric": min(own.values())}
-    measured |= {"quality, paid for no smell": smells["quality"], "quality, paid for all": course()["quality"]}
+    # That a test does something is no smell of the paper's; with it, empty tests would not be paid.
+    smells, every = course(tuple(name for name in SMELLS if name != "filled")), course()
+    return Finding(
+        measured={"quality, paid for no smell": smells["quality"], "quality, paid for all": every["quality"]},
+        criterion="paid for no smell, quality < 0.3; paid for all, >= 0.95",
+        holds=smells["quality"] < 0.3 and every["quality"] >= 0.95,
+        note="Half of the grammar's tests without a smell assert something, and training has no reason to leave them.",
+    )
+
+
+@claim(
+    "Paid for a single metric, most tests have it and little else: most metrics are gamed.",
+    kind="part",
+    baseline="paid for all metrics",
+    cost="slow",
+)
+def gamed_singly() -> Finding:
+    found = {name: course((name,)) for name in METRICS}
+    gamed = [name for name, of in found.items() if of[name] >= 0.95 and of["quality"] < 0.3]
+    measured = {f"quality, paid for {name}": of["quality"] for name, of in found.items()}
+    measured |= {"metrics gamed, of 11": float(len(gamed)), "quality, paid for all": course()["quality"]}
     return Finding(
         measured=measured,
-        criterion="paid for no smell, quality < 0.3; paid for all, >= 0.95",
-        holds=smells["quality"] < 0.3 and measured["quality, paid for all"] >= 0.95,
-        note="That a test must do something is one of the smells here, so that paying for no smell does not lead to "
-        "empty tests. Single metrics are gamed: `metrics gamed` counts those that reach 0.95 at a quality below 0.3. "
-        "Paid for an assertion, for a call of the function or for no branch, it is above: half of the grammar's tests "
-        "have the rest.",
+        criterion="more than half of the metrics reach 0.95 at a quality below 0.3; paid for all, >= 0.95",
+        holds=len(gamed) > len(METRICS) / 2 and measured["quality, paid for all"] >= 0.95,
+        note="Paid for an assertion, for a call of the function or for no branch, quality is higher: half of the "
+        "grammar's tests have the rest.",
     )
+
+
+@mutation("All that is Python is rewarded alike.", kills=quality)
+def python_alone(replace: Replace) -> None:
+    def read(self: UnitTest, text: str, row: int, experience: Experience) -> float:
+        return 1.0 if found_in(text, "")["syntax"] else -1.0
+
+    course.cache_clear()
+    replace(UnitTest, "read", read)

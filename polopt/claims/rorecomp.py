@@ -1,9 +1,10 @@
 """These programs measure what the paper of RoRecomp claims."""
 
-from polopt.claim import Finding, claim
+from polopt.claim import Finding, Replace, claim, mutation
 from polopt.claims.problems.recomposed import Lengths, learn_lengths, pull_on_length
+from polopt.methods import rorecomp as sentence
 from polopt.methods.grpo import grpo
-from polopt.methods.rorecomp import rorecomp
+from polopt.methods.rorecomp import rorecomp, shortest_right_longest_wrong
 
 
 @claim(
@@ -55,4 +56,14 @@ def shorter() -> Finding:
         and ours.accuracy >= base.accuracy - 0.025
         and always.accuracy >= base.accuracy - 0.005
         and always.entropy > ours.entropy,
+    )
+
+
+@mutation("The longest right answers are chosen, and the shortest wrong ones.", kills=one_step)
+def longest_right(replace: Replace) -> None:
+    right = shortest_right_longest_wrong
+    replace(
+        sentence,
+        "shortest_right_longest_wrong",
+        lambda length, is_right, group, share: right(-length, is_right, group, share),
     )

@@ -144,14 +144,14 @@ def effective(tree: TokenTree, policy: TabularPolicy) -> float:
 def collapse(
     algorithm: Algorithm,
     rate: float = 2.0,
-    seeds: int = 24,
+    seeds: int | range = 24,
     steps: int = 1,
     problem: Callable[[], tuple[TokenTree, TabularPolicy]] = many_right,
 ) -> float:
     """Effective number of right answers, of 8, once the success rate has reached 0.95, with `steps` on each batch; mean
     over seeds. NaN if a seed does not reach it in `MOST_BATCHES`."""
     found = []
-    for seed in range(seeds):
+    for seed in range(seeds) if isinstance(seeds, int) else seeds:
         tree, policy = problem()
         source = TreeSource(tree, policy, rows=group_of(algorithm), seed=seed, needs=algorithm.required_fields)
         for _ in range(MOST_BATCHES):
@@ -168,11 +168,11 @@ def collapse(
     return sum(found) / len(found)
 
 
-def right_entropy(algorithm: Algorithm, seeds: int = 4) -> float:
+def right_entropy(algorithm: Algorithm, seeds: int | range = 4) -> float:
     """Effective number of right answers, of 8 of unequal probabilities, of the policy fitted to one batch; mean over
     seeds."""
     found = []
-    for seed in range(seeds):
+    for seed in range(seeds) if isinstance(seeds, int) else seeds:
         tree, policy = many_right()
         with torch.no_grad():
             policy.logits.mul_(3)

@@ -94,3 +94,9 @@ def learned(
         "tokens": float(decided) if reached else math.nan,
         "steps": float(len(values)) if reached else math.nan,
     }
+
+
+def raised(problem: tuple[TokenTree, TabularPolicy], by: float = 1.0) -> tuple[TokenTree, TabularPolicy]:
+    """Returns the problem with all outcomes raised by the same amount: no policy is better or worse for it."""
+    tree, policy = problem
+    return tree.paying(tree.outcome + by), policy

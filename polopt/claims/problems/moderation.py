@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 
@@ -26,6 +28,17 @@ def contents(count: int, seed: int) -> tuple[Tensor, Tensor]:
     """[count, 6] the wording of each attribute, and [count] whether the rule is violated."""
     wordings = torch.randint(WORDINGS, (count, ATTRIBUTES), generator=torch.Generator().manual_seed(seed))
     return wordings, violates(MEANING[wordings])
+
+
+def labelled(longest: int = 12) -> tuple[TokenTree, TabularPolicy]:
+    """Returns 4 contents whose answers are a label, 0 or 1, and tokens until token 2 ends the answer, and a policy that
+    labels at random and ends with probability 1/20 after each token."""
+    answers = [(label, *[0] * k, *([2] if k < longest else [])) for label in (0, 1) for k in range(longest + 1)]
+    tree = TokenTree(3, answers, lambda prompt, answer: float(answer[0] == prompt % 2), prompts=4)
+    policy = TabularPolicy(tree)
+    with torch.no_grad():
+        policy.logits[tree.choices[:, 2], 0] += math.log(19)
+    return tree, policy
 
 
 class Reasoner:
