@@ -1,10 +1,11 @@
 """These programs measure what the paper of EMPG claims."""
 
 import torch
+from torch import Tensor
 
 from polopt import ops
 from polopt.algorithm import Algorithm
-from polopt.claim import Finding, claim
+from polopt.claim import Finding, Replace, claim, mutation
 from polopt.claims.problems.corridor import Corridor, walk
 from polopt.credit import ModulatedAdvantage, RelativeAdvantage
 from polopt.experience import Experience
@@ -114,3 +115,23 @@ def rate_matched() -> Finding:
         note="With as large a rate for all turns GRPO is sooner. With the longest steps of a run made alike EMPG is "
         "ahead by a sixth: less of a step goes to turns that do not matter.",
     )
+
+
+@mutation("The factor grows with a turn's entropy.", kills=calibrated)
+def wrong_sign(replace: Replace) -> None:
+    forward = TurnCertainty.forward
+
+    def bent(self: TurnCertainty, experience: Experience) -> Tensor:
+        return forward(self.but(sharpness=-self.sharpness), experience)
+
+    replace(TurnCertainty, "forward", bent)
+
+
+@mutation("The factor is not divided by its mean.", kills=calibrated)
+def not_divided(replace: Replace) -> None:
+    forward = TurnCertainty.forward
+
+    def bent(self: TurnCertainty, experience: Experience) -> Tensor:
+        return forward(self.but(weight=self.weight or 1.0), experience)
+
+    replace(TurnCertainty, "forward", bent)

@@ -1,15 +1,21 @@
 """These programs measure what the paper of EtCon claims."""
 
 import torch
+from torch import Tensor
 
+import polopt.methods.etcon as method_file
 from polopt.algorithm import Algorithm
-from polopt.claim import Finding, claim
+from polopt.claim import Finding, Replace, claim, mutation
 from polopt.claims.problems.facts import Facts, SubjectPolicy, copied, drift, edited, edits
+from polopt.evaluation import Evaluation
+from polopt.experience import Experience
 from polopt.lab import train
 from polopt.lab.claims import push
 from polopt.methods.etcon import etcon
 from polopt.methods.sft import sft
-from polopt.objectives import Surrogate
+from polopt.objectives import Clip, Surrogate
+from polopt.rewards import Reward, SumOfRewards
+from polopt.worlds import Task
 
 # The layers that are edited.
 LAYERS = ("hidden", "out")
@@ -125,3 +131,55 @@ def consolidates() -> Finding:
         holds=made == 1 and measured["both stages: free"] >= max(free, measured["stage 2 alone: free"]) + 0.3,
         note="What was not edited is asked by neither stage, and drifts further in the second.",
     )
+
+
+@claim(
+    "The reward of stage 2 is 0.7 correct + 0.05 form + 0.15 clean + 0.1 consistent, and 0 without form.",
+    kind="identity",
+    baseline="answers that lack one of the four",
+)
+def bundled() -> Finding:
+    box, thought = (
+        r"<answer>\boxed{Rome}</answer>",
+        "Re-evaluate Knowledge Network: it is Boston, outdated. Synthesize. ",
+    )
+    wrong = box.replace("Rome", "Oslo")
+    answers = {
+        thought + box: 1.0,
+        thought + wrong: 0.3,
+        thought + box.replace("boxed", "\\boxed"): 1 - 0.05 * 0.1,
+        thought + box + " and more": 1 - 0.15 * 0.6,
+        box: 0.9,
+        "Rome": 0.0,
+    }
+    task = Task("t", "k", "Where?", "Rome", {"old": "it is Boston"})
+    batch = Experience(
+        mask=torch.ones(len(answers), 1, dtype=torch.bool),
+        outcome=torch.zeros(len(answers), dtype=torch.double),
+        extras={"answer": list(answers), "task": [task] * len(answers)},
+    )
+    found = etcon(bundle=True).reward(batch).double()
+    off = (found - torch.tensor(list(answers.values()), dtype=torch.double)).abs().max().item()
+    return Finding(
+        measured={"largest error": off, "largest reward without form": found[-1].item()},
+        criterion="error < 1e-6 on six answers, one with all four and each of the others without one of them",
+        holds=off < 1e-6,
+    )
+
+
+@mutation("A token that has become rarer by more than the clip has no gradient either.", kills=stops)
+def both_sides(replace: Replace) -> None:
+    def forward(self: Clip, log_ratio: Tensor, experience: Experience, _: Evaluation) -> tuple[Tensor, Tensor]:
+        ratio = log_ratio.exp()
+        return -experience.advantage * ratio.clamp(1 - self.low, 1 + self.high), torch.zeros_like(ratio)
+
+    replace(Clip, "forward", forward)
+
+
+@mutation("The weights of form and cleanness are swapped.", kills=bundled)
+def swapped(replace: Replace) -> None:
+    def combined(*, terms: list[Reward], weights: list[float]) -> SumOfRewards:
+        right, form, clean, kept = weights
+        return SumOfRewards(terms=terms, weights=[right, clean, form, kept])
+
+    replace(method_file, "SumOfRewards", combined)

@@ -3,12 +3,13 @@
 import itertools
 
 import torch
+from torch import Tensor
 
-from polopt.claim import Finding, claim
+from polopt.claim import Finding, Replace, claim, mutation
 from polopt.claims.problems.guessing import guess_or_reason
 from polopt.experience import Experience
 from polopt.features.masks import AnswerMatches
-from polopt.methods.fapo import fapo
+from polopt.methods.fapo import FlawedPositive, fapo
 
 
 @claim(
@@ -21,6 +22,7 @@ def turning_point() -> Finding:
     wrong_signs, plain, cases = 0, 0, 0
     for weight in (0.5, 1.0, 1.5, 2.0):
         algorithm, bare = fapo(weight=weight), fapo(weight=0.0)
+        # Wrong answers have flawed steps too, which must not count.
         for a, b in itertools.product(range(8), repeat=2):
             flawed = 8 - a - b
             if flawed < 1:
@@ -30,7 +32,7 @@ def turning_point() -> Finding:
                 outcome=torch.tensor([1.0] * a + [0.0] * b + [1.0] * flawed, dtype=torch.double),
                 group=torch.zeros(8, dtype=torch.long),
                 horizon=10,
-                extras={"signal_flawed": torch.tensor([0.0] * (a + b) + [1.0] * flawed)},
+                extras={"signal_flawed": torch.tensor([0.0] * a + [1.0] * (b + flawed))},
             )
             found = algorithm.with_advantages(batch).advantage[-1, 0].sign().item()
             excess = weight * a - (2 - weight) * b
@@ -70,3 +72,21 @@ def reasons() -> Finding:
         "runs)",
         holds=ours.reasoned > 0.9 and ours.flawed < 0.05 and plain.flawed > 0.3,
     )
+
+
+@mutation("Flawed steps of wrong answers are punished as well.", kills=turning_point)
+def wrong_ones_too(replace: Replace) -> None:
+    def forward(self: FlawedPositive, experience: Experience) -> Tensor:
+        return torch.where(self.flawed(experience), -self.weight, 0.0).to(experience.outcome.dtype)
+
+    replace(FlawedPositive, "forward", forward)
+
+
+@mutation("The setting `weight` is ignored.", kills=turning_point)
+def weight_ignored(replace: Replace) -> None:
+    forward = FlawedPositive.forward
+
+    def bent(self: FlawedPositive, experience: Experience) -> Tensor:
+        return forward(self.but(weight=1.0), experience)
+
+    replace(FlawedPositive, "forward", bent)

@@ -1,9 +1,10 @@
 """These programs measure what the paper of G2RPO claims."""
 
 import torch
+from torch import Tensor
 
 from polopt import ops
-from polopt.claim import Finding, claim
+from polopt.claim import Finding, Replace, claim, mutation
 from polopt.credit import RelativeAdvantage
 from polopt.experience import Experience
 from polopt.lab import TabularPolicy, TokenTree, expectation
@@ -111,3 +112,16 @@ def shaping() -> Finding:
         note="The paper and its code take the mean of -logp over the sampled tokens for the entropy. On the policy's "
         "own samples the gradient of logp averages to zero: the term adds noise alone. of='exact' does move it.",
     )
+
+
+@mutation("Equal returns get the quantile of their mean rank.", kills=examples)
+def mean_ranks(replace: Replace) -> None:
+    def forward(self: NormalScores, experience: Experience) -> Tensor:
+        scores = experience.returns()
+        for grouping in self.within:
+            group = grouping(experience)
+            below, level = ops.places(scores, group)
+            scores = torch.special.ndtri((below + level / 2) / ops.group_size(group))
+        return torch.where(experience.mask, scores[:, None], 0)
+
+    replace(NormalScores, "forward", forward)

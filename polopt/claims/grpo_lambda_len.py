@@ -2,7 +2,12 @@
 
 import math
 
-from polopt.claim import Finding, claim
+import torch
+from torch import Tensor
+
+from polopt.claim import Finding, Replace, claim, mutation
+from polopt.experience import Experience
+from polopt.features.masks import TopGroups
 from polopt.lab.length_bandit import stable_for, thrift
 from polopt.methods.grpo_lambda_len import grpo_lambda_len
 from polopt.rewards import LinearLength, OutcomeReward, RelativeLength
@@ -54,3 +59,47 @@ def no_collapse() -> Finding:
         "penalty on every answer hard < 0.1 (1,500 steps, 4 seeds)",
         holds=ours.hard >= max(0.75, right.hard) and ours.easy_length <= 0.5 * plain.easy_length and every.hard < 0.1,
     )
+
+
+@claim(
+    "Right answers of the groups that are solved best pay for their length, by its place among the group's right "
+    "ones; nobody else does.",
+    kind="identity",
+    baseline="outcomes alone",
+)
+def who_pays() -> Finding:
+    right = torch.tensor([[1, 1, 1, 0], [1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 0, 0]], dtype=torch.double)
+    length = torch.tensor([[2, 4, 6, 9], [3, 5, 7, 9], [1, 2, 3, 9], [4, 4, 4, 4]])
+    batch = Experience(
+        mask=torch.arange(9) < length.view(-1, 1),
+        outcome=right.flatten(),
+        group=torch.arange(16) // 4,
+        terminated=torch.ones(16, dtype=torch.bool),
+    )
+    expected = right.clone()
+    # The first group is the best of four, so that a quarter of the groups is this one: lengths 2, 4 and 6 among the
+    # right, of mean 4 and standard deviation sqrt(8 / 3).
+    expected[0, :3] -= 0.3 * torch.sigmoid(torch.tensor([-2.0, 0.0, 2.0], dtype=torch.double) / math.sqrt(8 / 3))
+    found = grpo_lambda_len(group=4, share=0.25, weight=0.3).reward(batch)
+    off = (found - expected.flatten()).abs().max().item()
+    moved = (found - right.flatten()).abs().max().item()
+    return Finding(
+        measured={"largest error": off, "largest price": moved},
+        criterion="error < 1e-12 in four groups, of which one pays; somebody pays > 0.2",
+        holds=off < 1e-12 and moved > 0.2,
+    )
+
+
+@mutation("The share of groups is ignored: every group with a right answer pays.", kills=who_pays)
+def share_ignored(replace: Replace) -> None:
+    replace(TopGroups, "forward", lambda self, experience: torch.ones_like(experience.outcome, dtype=torch.bool))
+
+
+@mutation("Mean and deviation of the length are those of all answers, wrong ones too.", kills=who_pays)
+def all_lengths(replace: Replace) -> None:
+    def forward(self: RelativeLength, experience: Experience) -> Tensor:
+        length = self.length(experience).view(-1, 4)
+        place = (length - length.mean(1, keepdim=True)) / length.std(1, correction=0, keepdim=True).clamp(min=1e-9)
+        return torch.where(experience.outcome > 0, -self.weight * torch.sigmoid(place.flatten()), 0)
+
+    replace(RelativeLength, "forward", forward)

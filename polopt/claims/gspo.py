@@ -1,6 +1,10 @@
 """These programs measure what the paper of GSPO claims."""
 
-from polopt.claim import Finding, claim
+from torch import Tensor
+
+from polopt.claim import Finding, Replace, claim, mutation
+from polopt.evaluation import Evaluation
+from polopt.experience import Experience
 from polopt.lab import expectation
 from polopt.lab.claims import ratio_variance
 from polopt.lab.problems import lengths
@@ -36,3 +40,21 @@ def like_grpo() -> Finding:
         criterion="< 1e-10 on policy, > 0.05 off",
         holds=gap[0] < 1e-10 and gap[1] > 0.05,
     )
+
+
+@mutation("The log ratios of the tokens are summed, not averaged.", kills=quiet_ratio)
+def summed(replace: Replace) -> None:
+    def forward(self: SequenceRatio, experience: Experience, evaluation: Evaluation) -> Tensor:
+        log_ratio = self.token(experience, evaluation) * experience.mask
+        return log_ratio.sum(1, keepdim=True).expand_as(log_ratio)
+
+    replace(SequenceRatio, "forward", forward)
+
+
+@mutation("The ratio is averaged over the width of the batch, padding included.", kills=like_grpo)
+def padding_counts(replace: Replace) -> None:
+    def forward(self: SequenceRatio, experience: Experience, evaluation: Evaluation) -> Tensor:
+        log_ratio = self.token(experience, evaluation) * experience.mask
+        return log_ratio.mean(1, keepdim=True).expand_as(log_ratio)
+
+    replace(SequenceRatio, "forward", forward)

@@ -1,11 +1,13 @@
 """These programs measure what the paper of GVM-RAFT claims."""
 
 import torch
+from torch import Tensor
 
-from polopt.claim import Finding, claim
+from polopt.claim import Finding, Replace, claim, mutation
+from polopt.experience import Experience
 from polopt.lab import bias_variance
 from polopt.lab.budgets import log_likelihood, many_answers, until
-from polopt.methods.gvm import gvm
+from polopt.methods.gvm import GradientVarianceAllocator, gvm
 from polopt.sampling import EqualRollouts, neyman
 
 
@@ -69,3 +71,60 @@ def sooner() -> Finding:
         note="As many batches as with even groups, each with a first round that doubles its cost. The paper measures "
         "before long rounds of training; a batch is too short for that.",
     )
+
+
+class _Norms:
+    """A source whose gradient norms are a number of each row."""
+
+    def gradient_norms(self, experience: Experience, block: str | None = "") -> Tensor:
+        return experience.extras["norm"]
+
+
+@claim(
+    "Rollouts go by G / sqrt(p + alpha / p), with p and G from the first round's right answers.",
+    kind="identity",
+    baseline="even groups",
+)
+def allocated() -> Finding:
+    # A first round of 4 for each of 3 tasks: 1, 2 and 4 are right, of mean norm 1, 3 and 2. Wrong ones have norm 9.
+    right = torch.tensor([[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 1]]).bool()
+    norm = torch.tensor([[1.0, 9, 9, 9], [2, 4, 9, 9], [1, 2, 2, 3]], dtype=torch.double)
+    rounds = list[Tensor]()
+
+    def rollout(counts: Tensor) -> Experience:
+        rounds.append(counts)
+        return Experience(
+            mask=torch.ones(12, 1, dtype=torch.bool),
+            outcome=right.flatten().double(),
+            group=torch.arange(12) // 4,
+            extras={"norm": norm.flatten()},
+        )
+
+    part = GradientVarianceAllocator(first=4, alpha=0.05)
+    part(_Norms(), torch.arange(3), 100, rollout)  # type: ignore[arg-type]
+    p, g = torch.tensor([0.25, 0.5, 1.0]).double(), torch.tensor([1.0, 3.0, 2.0]).double()
+    share = g / (p + 0.05 / p).sqrt()
+    off = (rounds[1] - 300 * share / share.sum()).abs().max().item()
+    return Finding(
+        measured={"largest error": off, "even groups'": (100 - 300 * share / share.sum()).abs().max().item()},
+        criterion="counts within 1 of the formula, 300 in all; even groups > 10 off",
+        holds=off <= 1 and int(rounds[1].sum()) == 300 and (100 - 300 * share / share.sum()).abs().max().item() > 10,
+    )
+
+
+@mutation("G is a mean over all rollouts of a task, not over its right ones.", kills=allocated)
+def over_all(replace: Replace) -> None:
+    def measured(
+        self: GradientVarianceAllocator, source: _Norms, experience: Experience, tasks: int
+    ) -> tuple[Tensor, Tensor]:
+        accepted = self.right(experience).double()
+        norm = source.gradient_norms(experience) * accepted
+        return norm.view(tasks, -1).sum(1) / self.first, accepted.view(tasks, -1).mean(1)
+
+    replace(GradientVarianceAllocator, "measured", measured)
+
+
+@mutation("The setting `alpha` is ignored.", kills=allocated)
+def no_alpha(replace: Replace) -> None:
+    forward = GradientVarianceAllocator.forward
+    replace(GradientVarianceAllocator, "forward", lambda self, *given: forward(self.but(alpha=0.0), *given))

@@ -3,15 +3,16 @@
 import dataclasses
 
 import torch
+from torch import Tensor
 
 from polopt.algorithm import Algorithm
-from polopt.claim import Finding, claim
-from polopt.credit import Credit, RelativeAdvantage
+from polopt.claim import Finding, Replace, claim, mutation
+from polopt.credit import Credit, GroupMean, RelativeAdvantage
 from polopt.lab import TreeSource
 from polopt.lab.entropies import at_equal_success, fork_curve, forks_and_fillers
 from polopt.lab.problems import lengths
 from polopt.methods.dapo import dapo
-from polopt.methods.hapo import hapo
+from polopt.methods.hapo import EntropyClip, hapo
 from polopt.rewards import OutcomeReward
 from polopt.sampling.parts import RolloutRequest
 from polopt.support import Support
@@ -121,3 +122,18 @@ def forks_as_released() -> Finding:
         criterion="at forks > 1.05x, at fillers < DAPO's",
         holds=found["at forks"] > 1.05 * found["DAPO at forks"] and found["at fillers"] < found["DAPO at fillers"],
     )
+
+
+@mutation("The clip opens upwards for sure tokens, and downwards for undecided ones.", kills=opens)
+def wrong_side(replace: Replace) -> None:
+    def ranges(self: EntropyClip, level: Tensor) -> tuple[Tensor, Tensor]:
+        low = self.low * (1 + self.strength * level.clamp(min=0))
+        return low, self.high * (1 - self.strength * level.clamp(max=0))
+
+    replace(EntropyClip, "ranges", ranges)
+
+
+@mutation("The baseline is the mean over a group's answers, not over its tokens.", kills=sums_to_zero)
+def by_answer(replace: Replace) -> None:
+    forward = GroupMean.forward
+    replace(GroupMean, "forward", lambda self, *given: forward(self.but(unit="row"), *given))

@@ -4,12 +4,13 @@ from typing import Any
 
 import torch
 
-from polopt.claim import Finding, claim
+from polopt.claim import Finding, Replace, claim, mutation
 from polopt.claims.problems.phrasings import dependence, divergence, recommender
+from polopt.experience import Experience
 from polopt.features.base import Grouping
 from polopt.features.groupings import SameKind, WholeBatch
 from polopt.lab import TabularPolicy, TokenTree, train
-from polopt.methods.infocons import infocons
+from polopt.methods.infocons import ParaphraseConsistency, infocons
 
 
 def train_policy(tree: TokenTree, policy: TabularPolicy, within: Grouping | None = None, **settings: Any) -> None:
@@ -90,3 +91,23 @@ def too_wide() -> Finding:
         note="The best that this reward knows is one answer for everything, and it is not found: each prompt is soon "
         "certain of an answer of its own, and who is certain no longer tries others. What is needed is lost in part.",
     )
+
+
+@mutation("The consistency counts against the answer.", kills=counter_example)
+def wrong_sign(replace: Replace) -> None:
+    forward = ParaphraseConsistency.forward
+
+    def bent(self: ParaphraseConsistency, experience: Experience) -> torch.Tensor:
+        return -forward(self, experience)
+
+    replace(ParaphraseConsistency, "forward", bent)
+
+
+@mutation("Each phrasing is compared with itself.", kills=counter_example)
+def with_itself(replace: Replace) -> None:
+    forward = ParaphraseConsistency.forward
+
+    def bent(self: ParaphraseConsistency, experience: Experience) -> torch.Tensor:
+        return forward(self.but(within=self.of), experience)
+
+    replace(ParaphraseConsistency, "forward", bent)

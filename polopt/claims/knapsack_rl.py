@@ -1,13 +1,18 @@
 """These programs measure what the paper of Knapsack RL claims."""
 
-import torch
+import math
 
-from polopt.claim import Finding, claim
+import torch
+from torch import Tensor
+
+import polopt.sampling.allocation as allocation
+from polopt.claim import Finding, Replace, claim, mutation
 from polopt.lab.budgets import graded, mixed_share, pool, value_after
 from polopt.methods.grpo import grpo
 from polopt.methods.knapsack_rl import knapsack_rl
 from polopt.objectives import PromptMean
 from polopt.sampling import allocate, knapsack_value
+from polopt.sampling.allocation import allocate_exactly
 
 
 @claim(
@@ -62,3 +67,70 @@ def learns() -> Finding:
         note="So early it is faster because a larger group weighs more in the mean over answers: hard tasks take "
         "longer steps. Where every task counts once (`PromptMean`) it is not ahead of even groups by then.",
     )
+
+
+@claim(
+    "V is the probability of a mixed group times what a step on a right answer adds to p; its rollouts are the best.",
+    kind="identity",
+    baseline="V by p (1 - p), the variance of an outcome",
+)
+def exact() -> Finding:
+    logit = torch.linspace(-3, 3, 13, dtype=torch.double, requires_grad=True)
+    p = logit.sigmoid()
+    (push,) = torch.autograd.grad(p.log().sum(), logit, retain_graph=True)
+    (slope,) = torch.autograd.grad(p.sum(), logit)
+    p = p.detach()
+    mixed = torch.tensor(
+        [
+            [sum(math.comb(n, k) * x**k * (1 - x) ** (n - k) for k in range(1, n)) for x in p.tolist()]
+            for n in (2, 5, 8)
+        ],
+        dtype=torch.double,
+    )
+    worth = torch.stack([knapsack_value(torch.full_like(p, n), p) for n in (2, 5, 8)])
+    off = (worth - mixed * push * slope).abs().max().item()
+    behind, plain = 0.0, 0.0
+    for seed in range(5):
+        rates = pool(8, seed)
+        best, ours, other = (
+            _worth(counts, rates)
+            for counts in (allocate_exactly(rates, 64), allocate(rates, 64), _by_variance(rates, 64))
+        )
+        behind, plain = max(behind, 1 - ours / best), max(plain, 1 - other / best)
+    return Finding(
+        measured={"error of V": off, "behind the best": behind, "behind it by p (1 - p)": plain},
+        criterion="both < 1e-10, for 13 rates, and in 5 pools of 8 tasks by dynamic programming; p (1 - p) > 0.01 "
+        "behind",
+        holds=off < 1e-10 and behind < 1e-10 and plain > 0.01,
+    )
+
+
+def _worth(counts: Tensor, p: Tensor) -> float:
+    n = counts.double()
+    return ((1 - p**n - (1 - p) ** n) * p * (1 - p) ** 2).sum().item()
+
+
+def _by_variance(p: Tensor, total: int) -> Tensor:
+    """The division that is best by (1 - p^n - (1 - p)^n) p (1 - p), one rollout after the other from 2 each."""
+    counts = torch.full((len(p),), 2)
+    for _ in range(total - 2 * len(p)):
+        n = counts.double()
+        counts[((p**n * (1 - p) + (1 - p) ** n * p) * p * (1 - p)).argmax()] += 1
+    return counts
+
+
+@mutation("Rollouts go by p (1 - p) in place of p (1 - p)^2.", kills=exact)
+def variance(replace: Replace) -> None:
+    def gains(p: Tensor, low: int, up: int) -> list[list[float]]:
+        n, q = torch.arange(low, max(up, low + 1), dtype=torch.float64), p.double()[:, None]
+        return ((q**n * (1 - q) + (1 - q) ** n * q) * q * (1 - q)).tolist()
+
+    replace(allocation, "_gains", gains)
+
+
+@mutation("Rollouts go to where one more answer is most likely right.", kills=value)
+def likely_right(replace: Replace) -> None:
+    def gains(p: Tensor, low: int, up: int) -> list[list[float]]:
+        return p.double()[:, None].expand(-1, max(up - low, 1)).tolist()
+
+    replace(allocation, "_gains", gains)

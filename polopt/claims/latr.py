@@ -1,6 +1,8 @@
 """These programs measure what the paper of LATR claims."""
 
-from polopt.claim import Finding, claim
+from torch import Tensor
+
+from polopt.claim import Finding, Replace, claim, mutation
 from polopt.claims.problems.crossroads import Roads, branchings, crossroads, distinct
 from polopt.methods.latr import latr
 from polopt.sampling import Lookahead
@@ -64,3 +66,19 @@ def sooner() -> Finding:
         criterion="fewer batches than GRPO, mean of 5 seeds",
         holds=means["trees"] < means["GRPO"],
     )
+
+
+@mutation("A tree branches where the likeliest token is far ahead of the other one.", kills=all_ways)
+def far_apart(replace: Replace) -> None:
+    def opens(self: Lookahead, p: Tensor) -> tuple[Tensor, Tensor]:
+        best, ids = p.topk(min(self.top, p.shape[-1]), dim=-1)
+        found = (best > self.least) & (best[:, :1] - best > self.apart)
+        found[:, 0] = True
+        return ids, found
+
+    replace(Lookahead, "opens", opens)
+
+
+@mutation("Branches are never dropped.", kills=paraphrases)
+def never_dropped(replace: Replace) -> None:
+    replace(Lookahead, "same", lambda self, a, b: False)

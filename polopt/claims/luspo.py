@@ -1,12 +1,20 @@
 """These programs measure what the paper of LUSPO claims."""
 
-import torch
+from typing import Any
 
-from polopt.claim import Finding, claim
+import torch
+from torch import Tensor
+
+import polopt.methods.luspo as method_file
+from polopt.algorithm import Algorithm
+from polopt.claim import Finding, Replace, claim, mutation
+from polopt.evaluation import Evaluation
+from polopt.experience import Experience
 from polopt.lab import expectation, train
 from polopt.lab.problems import longer_is_better
+from polopt.methods.gspo import gspo
 from polopt.methods.luspo import luspo
-from polopt.objectives import SequenceMean
+from polopt.objectives import SequenceMean, SequenceSum
 
 GSPO = {"objective.aggregate": SequenceMean()}
 CENTRED = {"credit.scale": None}  # a z-score would change the expected gradient of both
@@ -45,3 +53,43 @@ def grows() -> Finding:
         criterion="400 steps, 10 prompts: length > 15.5 and value > 0.69; GSPO's mean < 15 and < 0.685",
         holds=length > 15.5 and value > 0.69 and shorter < 15 and base < 0.685,
     )
+
+
+@claim(
+    "An answer is stopped as a whole where its mean ratio leaves (1 - low, 1 + high), and pulls by its length inside.",
+    kind="identity",
+    baseline="GSPO's mean, where every answer pulls alike",
+)
+def clipped() -> Finding:
+    ratios = torch.tensor([1.0024, 1.0026, 0.9979, 0.9981], dtype=torch.double)
+    advantage = torch.tensor([1.0, 1.0, -1.0, -1.0], dtype=torch.double)
+    mask = torch.arange(6) < torch.tensor([2, 6, 4, 3])[:, None]
+
+    def pulls(algorithm: Algorithm) -> Tensor:
+        """The gradient of the loss by the log-probabilities, summed over each answer, by ratio and advantage."""
+        old = torch.full((4, 6), -1.0, dtype=torch.double)
+        logp = (old + ratios.log()[:, None]).requires_grad_()
+        batch = Experience(mask=mask, rollout_logp=old, advantage=advantage[:, None].expand(4, 6) * mask)
+        loss = algorithm.objective(batch, Evaluation(logp=logp)).loss
+        return -4 * torch.autograd.grad(loss, logp)[0].sum(1) / (ratios * advantage)
+
+    ours, mean = pulls(luspo()), pulls(luspo().but(**GSPO))
+    off = (ours - torch.tensor([2.0, 0, 0, 3], dtype=torch.double)).abs().max().item()
+    return Finding(
+        measured={"largest error": off, "longest over shortest, GSPO's mean": (mean[3] / mean[0]).item()},
+        criterion="lengths 2 and 3 within the bounds of 2e-3 and 2.5e-3, 0 beyond, to 1e-12; GSPO's mean: 1",
+        holds=off < 1e-12 and abs(mean[3] / mean[0] - 1).item() < 1e-12,
+    )
+
+
+@mutation("The clip is GSPO's: the settings `low` and `high` are not passed on.", kills=clipped)
+def bounds_of_gspo(replace: Replace) -> None:
+    def base(*, group: int, **_: Any) -> Algorithm:
+        return gspo(group=group)
+
+    replace(method_file, "gspo", base)
+
+
+@mutation("An answer's loss is the mean over its tokens.", kills=unbiased)
+def divided(replace: Replace) -> None:
+    replace(SequenceSum, "forward", lambda self, *given: SequenceMean()(*given))

@@ -1,13 +1,16 @@
 """These programs measure what the paper of MPO claims."""
 
 import copy
+from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 
-from polopt.claim import Finding, claim
+from polopt.claim import Finding, Replace, claim, mutation
+from polopt.experience import Experience
 from polopt.lab import TabularPolicy, TokenTree, train
 from polopt.methods.mpo_meta import AuditedRubric, mpo_meta
-from polopt.rewards import Item
+from polopt.rewards import Item, Meta, RubricReward
 
 FEATURES = 9
 
@@ -64,3 +67,56 @@ def keeps_up() -> Finding:
         note="2 runs of 100 batches. The poor answers have 1% of the chances at first. With 0.3% a fixed rubric is "
         "pleased in one run of two, with 0.01% in none: what is never sampled is never found.",
     )
+
+
+class _Listener(Meta):
+    """Keeps the rubric, and counts the rows that it is given."""
+
+    def setup(self) -> None:
+        self.seen = list[int]()
+
+    def forward(self, items: Sequence[Item], experience: Experience, marks: Tensor) -> list[Item]:
+        self.seen.append(len(experience))
+        return list(items)
+
+
+@claim(
+    "The rubric is rewritten after every `every` batches, from `samples` rows and their marks.",
+    kind="identity",
+    baseline="after each batch, from all of it",
+)
+def audited() -> Finding:
+    tree, signals, probs = arms()
+    items = [Item(name="extras.signal_f0")]
+    algorithm = mpo_meta(items=items, meta=_Listener(), every=3, samples=5, kl=0.0)
+    policy = TabularPolicy(tree, critic=True).set_probabilities(probs)
+    train(algorithm, tree, policy, steps=7, rate=0.1, rows=16, signals=signals)
+    reward = next(part for part in algorithm.modules() if isinstance(part, RubricReward))
+    assert isinstance(reward.meta, _Listener)
+    times, rows = len(reward.meta.seen), sum(reward.meta.seen) / max(1, len(reward.meta.seen))
+    return Finding(
+        measured={"rewritten": float(times), "rows": rows},
+        criterion="of 7 batches of 16 rows twice, every third; 5 rows each",
+        holds=times == 2 and rows == 5,
+    )
+
+
+@mutation("The setting `samples` is ignored: the second judge reads the whole batch.", kills=audited)
+def whole_batch(replace: Replace) -> None:
+    forward = RubricReward.forward
+
+    def bent(self: RubricReward, experience: Experience) -> Tensor:
+        object.__setattr__(self, "samples", len(experience))
+        return forward(self, experience)
+
+    replace(RubricReward, "forward", bent)
+
+
+@mutation("An item that agrees with the truth loses trust, one that does not gains it.", kills=keeps_up)
+def wrong_sign(replace: Replace) -> None:
+    moved = AuditedRubric._moved
+
+    def bent(self: AuditedRubric, trust: float, covariance: float | None) -> float:
+        return moved(self, trust, None if covariance is None else -covariance)
+
+    replace(AuditedRubric, "_moved", bent)

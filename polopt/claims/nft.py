@@ -3,8 +3,9 @@
 import math
 
 import torch
+from torch import Tensor
 
-from polopt.claim import Finding, claim
+from polopt.claim import Finding, Replace, claim, mutation
 from polopt.credit import GroupStd
 from polopt.evaluation import Evaluation
 from polopt.experience import Experience
@@ -131,3 +132,26 @@ def learns_from_wrong() -> Finding:
         holds=ours < 0.7 * min(alone, plain),
         note="Without omega the right answers alone have the expected step of all: what is left is their noise.",
     )
+
+
+@mutation("What is below the floor has no gradient.", kills=soft)
+def plain_clamp(replace: Replace) -> None:
+    def forward(
+        self: NFTTerm, log_ratio: Tensor, experience: Experience, evaluation: Evaluation
+    ) -> tuple[Tensor, Tensor]:
+        right, rate = self._rates(experience, log_ratio.dtype)
+        implied = ((1 - rate * log_ratio.exp()) / (1 - rate)).clamp(min=self.floor)
+        return -torch.where(right, log_ratio, implied.log()), torch.zeros_like(log_ratio)
+
+    replace(NFTTerm, "forward", forward)
+
+
+@mutation("The weight omega is p in place of 1 - p.", kills=like_grpo)
+def other_share(replace: Replace) -> None:
+    forward = NFTTerm.forward
+
+    def bent(self: NFTTerm, log_ratio: Tensor, experience: Experience, evaluation: Evaluation) -> tuple[Tensor, Tensor]:
+        terms, clipped = forward(self.but(omega="none"), log_ratio, experience, evaluation)
+        return terms * self._rates(experience, log_ratio.dtype)[1], clipped
+
+    replace(NFTTerm, "forward", bent)

@@ -5,13 +5,20 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from polopt.claim import Finding, claim
+from polopt.claim import Finding, Replace, claim, mutation
 from polopt.claims.problems.verifier import expected_push, learned
 from polopt.credit import RelativeAdvantage
 from polopt.experience import Experience
 from polopt.lab import TabularPolicy, TokenTree, train
 from polopt.methods.grpo import grpo
-from polopt.methods.noisy_verifier import BackwardCorrected, FixedRates, NotedRates, noisy_verifier
+from polopt.methods.noisy_verifier import (
+    BackwardCorrected,
+    FixedRates,
+    ForwardCorrected,
+    NotedRates,
+    RejudgedRates,
+    noisy_verifier,
+)
 from polopt.rewards import OutcomeReward
 
 ALONE = RelativeAdvantage(baseline=None, scale=None)
@@ -148,3 +155,31 @@ def appeals() -> Finding:
         criterion="within 0.05 of the truth after 60 batches of 128 answers",
         holds=abs(found - 0.3) < 0.05,
     )
+
+
+@mutation("The two error rates are swapped.", kills=hackable)
+def swapped(replace: Replace) -> None:
+    def forward(self: BackwardCorrected, experience: Experience) -> Tensor:
+        rho1, rho0 = self.rates(experience)
+        return (self.verdict(experience).to(rho0) - rho0) / (1 - rho0 - rho1).clamp(min=self.least)
+
+    replace(BackwardCorrected, "forward", forward)
+
+
+@mutation("The forward weight of a refused answer is -1.", kills=unbiased)
+def refused_by_one(replace: Replace) -> None:
+    def forward(self: ForwardCorrected, experience: Experience) -> Tensor:
+        _, rho1 = self.rates(experience)
+        return torch.where(self.verdict(experience), rho1, -1.0)
+
+    replace(ForwardCorrected, "forward", forward)
+
+
+@mutation("The rate of refused right answers is the share of refusals that are overturned.", kills=appeals)
+def wrong_denominator(replace: Replace) -> None:
+    def estimates(self: RejudgedRates) -> tuple[Tensor, Tensor]:
+        _, judged, overturned = self.get_buffer("counts").unbind(-1)
+        share = overturned / judged.clamp(min=1)
+        return share[:, 1], share[:, 0]
+
+    replace(RejudgedRates, "estimates", estimates)

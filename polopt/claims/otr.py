@@ -1,13 +1,14 @@
 """These programs measure what the paper of OTR claims."""
 
 import torch
+from torch import Tensor
 
-from polopt.claim import Finding, claim
+from polopt.claim import Finding, Replace, claim, mutation
 from polopt.evaluation import Evaluation
 from polopt.experience import Experience
 from polopt.lab import TabularPolicy, TokenTree, train
 from polopt.lab.demonstrations import noisy_labels
-from polopt.methods.otr import otr
+from polopt.methods.otr import OneToken, otr
 from polopt.methods.sft import sft
 
 
@@ -71,3 +72,31 @@ def unlikely() -> Finding:
         holds=min(steps["steps, OTR"], steps["steps, no misses"]) > 10 * steps["steps, SFT"],
         note="What is hardly ever drawn is hardly ever rewarded; punishing misses helps, but not enough.",
     )
+
+
+@mutation("The drawing probabilities have a gradient in the expectation.", kills=closed_form)
+def attached(replace: Replace) -> None:
+    forward = OneToken.forward
+
+    def bent(
+        self: OneToken, log_ratio: Tensor, experience: Experience, evaluation: Evaluation
+    ) -> tuple[Tensor, Tensor]:
+        if self.draws is not None:
+            return forward(self, log_ratio, experience, evaluation)
+        tokens = experience.extras["tokens"][..., None]
+        probs, logp = (evaluation.logits / self.temperature).softmax(-1), evaluation.logits.log_softmax(-1)
+        reward = torch.full_like(probs, self.miss).scatter(-1, tokens, 1.0)
+        return -experience.advantage * (probs * reward * logp).sum(-1), torch.zeros_like(log_ratio)
+
+    replace(OneToken, "forward", bent)
+
+
+@mutation("Tokens are drawn at temperature 1.", kills=closed_form)
+def temperature_ignored(replace: Replace) -> None:
+    frequencies = OneToken._frequencies
+
+    def bent(self: OneToken, probs: Tensor, tokens: Tensor) -> Tensor:
+        plain = (self.temperature * probs.log()).softmax(-1)
+        return frequencies(self, plain, tokens)
+
+    replace(OneToken, "_frequencies", bent)

@@ -1,7 +1,8 @@
 """These programs measure what the paper of PF-PPO claims."""
 
 from polopt.algorithm import Algorithm
-from polopt.claim import Finding, claim
+from polopt.claim import Finding, Replace, claim, mutation
+from polopt.experience import Experience
 from polopt.lab import TabularPolicy, TokenTree, train
 from polopt.lab.selection import Trusted, as_rows, rewarded
 from polopt.methods.pf_ppo import RankedRows, pf_ppo
@@ -73,3 +74,23 @@ def learns() -> Finding:
         note="A filtered batch costs 4 times the rollouts of a plain one of as many rows; the third number learns from "
         "every one of those. Extreme rows have larger advantages, which is also a longer step.",
     )
+
+
+@mutation("The setting `worst` is ignored.", kills=reliability)
+def worst_ignored(replace: Replace) -> None:
+    forward = RankedRows.forward
+
+    def bent(self: RankedRows, experience: Experience) -> Experience:
+        return forward(self.but(worst=0), experience)
+
+    replace(RankedRows, "forward", bent)
+
+
+@mutation("Rows are ranked over the whole batch, not in their group.", kills=reliability)
+def whole_batch(replace: Replace) -> None:
+    forward = RankedRows.forward
+
+    def bent(self: RankedRows, experience: Experience) -> Experience:
+        return forward(self, experience.replace(group=experience.group * 0))
+
+    replace(RankedRows, "forward", bent)
