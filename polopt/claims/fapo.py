@@ -5,11 +5,15 @@ import itertools
 import torch
 from torch import Tensor
 
+from polopt.algorithm import Algorithm
 from polopt.claim import Finding, Replace, claim, mutation
 from polopt.claims.problems.guessing import guess_or_reason
 from polopt.experience import Experience
 from polopt.features.masks import AnswerMatches
+from polopt.lab.effects import Less, More, effect
 from polopt.methods.fapo import FlawedPositive, fapo
+
+GUESSED = {"reward.terms.1.flawed": AnswerMatches(pattern="^0$")}
 
 
 @claim(
@@ -50,28 +54,20 @@ def turning_point() -> Finding:
     )
 
 
-@claim(
+@effect(
     "Guesses are given up for reasoning once that is practised.",
     kind="headline",
-    baseline="outcomes alone, under which guessing wins for good",
+    method=lambda: fapo(weight=1.0).but(GUESSED),
+    controls={"outcomes alone": lambda: fapo(weight=0.0).but(GUESSED)},
+    step_sizes=(0.05, 0.1, 0.2, 0.4),
+    criteria=[More("reasoned", by=0.5), Less("right by a guess", by=-0.3)],
+    seeds=5,
+    trials=1,
     cost="slow",
 )
-def reasons() -> Finding:
-    guessed = {"reward.terms.1.flawed": AnswerMatches(pattern="^0$")}
-    ours, plain = (guess_or_reason(fapo(weight=weight).but(guessed)) for weight in (1.0, 0.0))
-    return Finding(
-        measured={
-            "reasoned": ours.reasoned,
-            "right by a guess": ours.flawed,
-            "right": ours.right,
-            "outcomes alone: reasoned": plain.reasoned,
-            "outcomes alone: right by a guess": plain.flawed,
-            "outcomes alone: right": plain.right,
-        },
-        criterion="reasoned > 0.9 and right by a guess < 0.05; outcomes alone: right by a guess > 0.3 (1,500 steps, 8 "
-        "runs)",
-        holds=ours.reasoned > 0.9 and ours.flawed < 0.05 and plain.flawed > 0.3,
-    )
+def reasons(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
+    found = guess_or_reason(algorithm, rate=step_size, copies=4, seed=seed)
+    return {"reasoned": found.reasoned, "right by a guess": found.flawed, "right": found.right}
 
 
 @mutation("Flawed steps of wrong answers are punished as well.", kills=turning_point)

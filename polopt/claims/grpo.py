@@ -4,12 +4,17 @@ import torch
 from torch import Tensor
 
 from polopt import ops
+from polopt.algorithm import Algorithm
 from polopt.claim import Finding, Replace, claim, mutation
 from polopt.credit import GroupStd
 from polopt.experience import Experience
 from polopt.lab.claims import norms_by_success
+from polopt.lab.effects import More, effect
 from polopt.lab.kl import kl_table, three_actions
+from polopt.lab.progress import learned, uneven
 from polopt.methods.grpo import grpo
+from polopt.methods.ppo import ppo
+from polopt.methods.reinforce import reinforce
 
 
 @claim(
@@ -71,6 +76,21 @@ def z_score() -> Finding:
         and off["of division by n"] > 0.2
         and off["largest |A|, unanimous"] == 0,
     )
+
+
+@effect(
+    "Without a critic it learns more than PPO with one, and more than without any baseline.",
+    kind="headline",
+    method=lambda: grpo(group=8, kl=0.0),
+    controls={"ppo": lambda: ppo(group=8, kl=0.0), "reinforce": lambda: reinforce(group=8)},
+    step_sizes=(8.0, 16.0, 32.0, 64.0, 128.0),
+    criteria=[More("mean success", by=0.02)],
+    budget="answers",
+    cost="slow",
+    note="Tasks share no parameters: PPO's critic has a value for each node. The paper has no number.",
+)
+def no_critic(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
+    return learned(algorithm, uneven(seed, features=0), steps=40, step_size=step_size, seed=seed)
 
 
 @mutation("The variance of a group is divided by n.", kills=z_score)

@@ -5,10 +5,12 @@ import math
 import torch
 from torch import Tensor
 
+from polopt.algorithm import Algorithm
 from polopt.claim import Finding, Replace, claim, mutation
 from polopt.experience import Experience
 from polopt.features.masks import TopGroups
-from polopt.lab.length_bandit import stable_for, thrift
+from polopt.lab.effects import Less, More, effect
+from polopt.lab.length_bandit import thrift
 from polopt.methods.grpo_lambda_len import grpo_lambda_len
 from polopt.rewards import LinearLength, OutcomeReward, RelativeLength
 
@@ -17,23 +19,27 @@ EVERY = {"reward.terms.1": LinearLength(weight=0.2, rows="all")}
 RIGHT = {"reward.terms.1": RelativeLength()}
 
 
-@claim(
-    "Training stays stable for at least 2.5 times as many steps: hard questions are not given up for brevity.",
+@effect(
+    "At no more length of easy answers, hard questions are more often right.",
     kind="headline",
-    baseline="a penalty on every answer",
+    method=lambda: grpo_lambda_len(group=8),
+    controls={
+        "penalty on right answers": lambda: grpo_lambda_len(group=8).but(RIGHT),
+        "penalty on every answer": lambda: grpo_lambda_len(group=8).but(EVERY),
+    },
+    step_sizes=(0.3, 0.6, 1.2, 2.4),
+    criteria=[More("hard questions right", by=0.0), Less("easy length", by=0.5)],
+    best=More("worth", by=0.0),
+    seeds=5,
+    trials=1,
+    cost="slow",
+    note="Step sizes are chosen by the share of right answers less 0.2 of the length over its limit.",
 )
-def stable() -> Finding:
-    fallen = [stable_for(grpo_lambda_len(group=8).but(EVERY), most=400, seed=seed) for seed in range(2)]
-    ours = [stable_for(grpo_lambda_len(group=8), most=math.ceil(2.5 * n), seed=seed) for seed, n in enumerate(fallen)]
-    quotients = [lasted / base for lasted, base in zip(ours, fallen, strict=True)]
-    return Finding(
-        measured={"least quotient of steps": min(quotients), "penalty on every answer: steps": sum(fallen) / 2},
-        criterion="steps until hard questions are half as often right as at first: >= 2.5x in each of 2 seeds (no "
-        "longer was looked)",
-        holds=min(quotients) >= 2.5,
-        note="The very first step does not tell them apart: from lengths that are all as likely, it helps hard "
-        "questions under either reward.",
-    )
+def stable(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
+    found = thrift(algorithm, steps=500, rate=step_size, seeds=(seed,))
+    share = (7 * found.easy + 3 * found.hard) / 10
+    length = (7 * found.easy_length + 3 * found.hard_length) / 10
+    return {"hard questions right": found.hard, "easy length": found.easy_length, "worth": share - 0.2 * length / 20}
 
 
 @claim(

@@ -2,12 +2,16 @@
 
 from torch import Tensor
 
+from polopt.algorithm import Algorithm
 from polopt.claim import Finding, Replace, claim, mutation
 from polopt.evaluation import Evaluation
 from polopt.experience import Experience
 from polopt.lab import expectation
 from polopt.lab.claims import ratio_variance
+from polopt.lab.effects import More, effect
 from polopt.lab.problems import lengths
+from polopt.lab.progress import learned, uneven
+from polopt.methods.grpo import grpo
 from polopt.methods.gspo import gspo
 from polopt.objectives import Clip, SequenceRatio, TokenRatio
 
@@ -40,6 +44,22 @@ def like_grpo() -> Finding:
         criterion="< 1e-10 on policy, > 0.05 off",
         holds=gap[0] < 1e-10 and gap[1] > 0.05,
     )
+
+
+@effect(
+    "From as many answers of eight tokens, in four steps on each batch, it has learned more.",
+    kind="headline",
+    method=lambda: gspo(group=8),
+    controls={"grpo": lambda: grpo(group=8, kl=0.0)},
+    step_sizes=(16.0, 32.0, 64.0, 128.0, 256.0),
+    criteria=[More("mean success", by=0.0)],
+    budget="answers",
+    cost="slow",
+    note="The paper has curves and no number.",
+)
+def learns_more(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
+    problem = uneven(seed, tasks=8, tokens=8, choices=2)
+    return learned(algorithm, problem, steps=30, epochs=4, step_size=step_size, seed=seed)
 
 
 @mutation("The log ratios of the tokens are summed, not averaged.", kills=quiet_ratio)

@@ -11,6 +11,7 @@ from polopt.claim import Finding, Replace, claim, mutation
 from polopt.evaluation import Evaluation
 from polopt.experience import Experience
 from polopt.lab import expectation, train
+from polopt.lab.effects import More, effect
 from polopt.lab.problems import longer_is_better
 from polopt.methods.gspo import gspo
 from polopt.methods.luspo import luspo
@@ -34,25 +35,27 @@ def unbiased() -> Finding:
     )
 
 
-@claim(
-    "Where longer answers are better, answers grow longer and better.",
+@effect(
+    "Where longer answers are better, answers grow longer and better sooner.",
     kind="headline",
-    baseline="GSPO's mean, equal step",
+    method=lambda: luspo().but(CENTRED),
+    controls={"GSPO's mean": lambda: luspo().but(CENTRED, **GSPO)},
+    step_sizes=(160.0, 320.0, 640.0, 1280.0, 2560.0),
+    criteria=[More("mean value", by=0.01), More("mean length", by=0.5)],
+    cost="slow",
+    note="Means over 40 batches. At equal steps the gap is larger: a longer step makes up for most of it.",
 )
-def grows() -> Finding:
-    found = {}
-    for name, change in (("LUSPO", {}), ("GSPO", GSPO)):
-        tree, policy = longer_is_better(prompts=10)  # alike, and apart in the table: ten seeds at once
-        train(luspo().but(CENTRED, **change), tree, policy, steps=400, rate=10.0, rows=10)
-        probs = tree.log_probabilities(policy).detach().exp().mean(0)
-        lengths = torch.tensor([float(len(a)) for a in tree.answers], dtype=torch.double)
-        found[name] = tree.value(policy).item(), (probs @ lengths).item()
-    (value, length), (base, shorter) = found["LUSPO"], found["GSPO"]
-    return Finding(
-        measured={"value": value, "length": length, "GSPO's mean: value": base, "length of it": shorter},
-        criterion="400 steps, 10 prompts: length > 15.5 and value > 0.69; GSPO's mean < 15 and < 0.685",
-        holds=length > 15.5 and value > 0.69 and shorter < 15 and base < 0.685,
-    )
+def grows(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
+    tree, policy = longer_is_better(prompts=4)
+    lengths = torch.tensor([float(len(a)) for a in tree.answers], dtype=torch.double)
+    values = list[float]()
+
+    def watch() -> float:
+        values.append(tree.value(policy).item())
+        return (tree.log_probabilities(policy).exp().mean(0) @ lengths).item()
+
+    grown = train(algorithm, tree, policy, steps=40, rate=step_size / 2.5, rows=4, seed=seed, watch=watch)
+    return {"mean value": sum(values) / 40, "mean length": sum(grown) / 40, "value": values[-1]}
 
 
 @claim(

@@ -141,20 +141,28 @@ def by_kind() -> Finding:
     baseline="the rate that it began with, 0",
 )
 def appeals() -> Finding:
-    reward = noisy_verifier(correction="forward", judge="signal_true", false_positive=0.0, false_negative=0.0).reward
+    found = [_estimate(seed) for seed in range(20)]
+    mean = sum(found) / len(found)
+    return Finding(
+        measured={"mean estimate": mean, "least": min(found), "largest": max(found), "truth": 0.3},
+        criterion="mean of 20 runs within 0.025 of the truth, after 60 batches of 128 answers each",
+        holds=abs(mean - 0.3) < 0.025,
+        note="A single estimate has a standard deviation of about 0.03.",
+    )
+
+
+def _estimate(seed: int) -> float:
+    """The estimated rate of refused right answers, where 0.3 are refused."""
+    algorithm = noisy_verifier(correction="forward", judge="signal_true", false_positive=0.0, false_negative=0.0)
+    reward = algorithm.but(**{"reward.rates.seed": seed}).reward
     tree, policy = _bandit()
-    generator = torch.Generator().manual_seed(0)
+    generator = torch.Generator().manual_seed(seed)
     leaves, probs = tree.leaves(), tree.log_probabilities(policy).detach().exp().flatten()
     for _ in range(60):
         batch = leaves[torch.multinomial(probs, 128, replacement=True, generator=generator)]
         passed = torch.rand(len(batch), generator=generator) >= 0.3
         reward(batch.replace(outcome=batch.outcome * passed, extras={"signal_true": batch.outcome}))
-    found = reward.rates.estimates()[1].item()  # type: ignore[union-attr, operator]
-    return Finding(
-        measured={"estimate": found, "truth": 0.3},
-        criterion="within 0.05 of the truth after 60 batches of 128 answers",
-        holds=abs(found - 0.3) < 0.05,
-    )
+    return reward.rates.estimates()[1].item()  # type: ignore[union-attr, operator]
 
 
 @mutation("The two error rates are swapped.", kills=hackable)
