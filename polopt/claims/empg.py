@@ -68,13 +68,14 @@ def coupling() -> Finding:
     kind="headline",
     method=lambda: empg(group=16, zeta=0.0),
     controls={"grpo": lambda: grpo(group=16, kl=0.0)},
-    step_sizes=(4.0, 8.0, 16.0, 32.0, 64.0, 128.0),
+    step_sizes=(4.0, 8.0, 16.0, 32.0, 64.0),
     criteria=[Less("updates", times=0.8)],
     seeds=20,
     cost="slow",
+    note="A fifth of the outcomes are turned round: of clean ones the longest step that a grid has learns most.",
 )
 def sooner(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
-    updates, longest = walk(algorithm, step_size, seed)
+    updates, longest = walk(algorithm, step_size, seed, flipped=0.2)
     return {"updates": float(updates), "longest step": longest}
 
 

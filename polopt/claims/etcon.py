@@ -61,7 +61,7 @@ def stops() -> Finding:
     kind="headline",
     method=lambda: etcon(stage=1),
     controls={"sft": sft},
-    step_sizes=(0.03, 0.1, 0.3, 1.0),
+    step_sizes=(0.01, 0.03, 0.1, 0.3),
     criteria=[Less("KL", times=0.5)],
     seeds=5,
     trials=2,

@@ -83,7 +83,7 @@ def z_score() -> Finding:
     kind="headline",
     method=lambda: grpo(group=8, kl=0.0),
     controls={"ppo": lambda: ppo(group=8, kl=0.0), "reinforce": lambda: reinforce(group=8)},
-    step_sizes=(8.0, 16.0, 32.0, 64.0, 128.0),
+    step_sizes=(32.0, 64.0, 128.0, 256.0, 512.0, 1024.0),
     criteria=[More("mean success", by=0.02)],
     budget="answers",
     cost="slow",

@@ -20,15 +20,12 @@ RIGHT = {"reward.terms.1": RelativeLength()}
 
 
 @effect(
-    "At no more length of easy answers, hard questions are more often right.",
+    "Hard questions are not given up for brevity.",
     kind="headline",
     method=lambda: grpo_lambda_len(group=8),
-    controls={
-        "penalty on right answers": lambda: grpo_lambda_len(group=8).but(RIGHT),
-        "penalty on every answer": lambda: grpo_lambda_len(group=8).but(EVERY),
-    },
-    step_sizes=(0.3, 0.6, 1.2, 2.4),
-    criteria=[More("hard questions right", by=0.0), Less("easy length", by=0.5)],
+    controls={"penalty on every answer": lambda: grpo_lambda_len(group=8).but(EVERY)},
+    step_sizes=(0.6, 1.2, 2.4, 4.8),
+    criteria=[More("hard questions right", by=0.5), Less("easy length", by=1.0)],
     best=More("worth", by=0.0),
     seeds=5,
     trials=1,
@@ -36,7 +33,26 @@ RIGHT = {"reward.terms.1": RelativeLength()}
     note="Step sizes are chosen by the share of right answers less 0.2 of the length over its limit.",
 )
 def stable(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
-    found = thrift(algorithm, steps=500, rate=step_size, seeds=(seed,))
+    return _thrift(algorithm, seed, step_size)
+
+
+@effect(
+    "At no more length it answers more of them than with the penalty on right answers in all groups.",
+    kind="headline",
+    method=lambda: grpo_lambda_len(group=8),
+    controls={"penalty on right answers": lambda: grpo_lambda_len(group=8).but(RIGHT)},
+    step_sizes=(0.6, 1.2, 2.4, 4.8),
+    criteria=[More("hard questions right", by=0.0), Less("easy length", by=1.0)],
+    best=More("worth", by=0.0),
+    trials=1,
+    cost="slow",
+)
+def best_groups(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
+    return _thrift(algorithm, seed, step_size)
+
+
+def _thrift(algorithm: Algorithm, seed: int, step_size: float) -> dict[str, float]:
+    found = thrift(algorithm, steps=300, rate=step_size, seeds=(seed,))
     share = (7 * found.easy + 3 * found.hard) / 10
     length = (7 * found.easy_length + 3 * found.hard_length) / 10
     return {"hard questions right": found.hard, "easy length": found.easy_length, "worth": share - 0.2 * length / 20}
@@ -44,7 +60,7 @@ def stable(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, fl
 
 @claim(
     "Where hard questions need long answers, easy ones are answered with half the tokens and hard ones still right.",
-    kind="headline",
+    kind="part",
     baseline="GRPO; a penalty on every answer; a penalty on right answers in all groups",
     cost="slow",
 )

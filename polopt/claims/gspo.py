@@ -51,7 +51,7 @@ def like_grpo() -> Finding:
     kind="headline",
     method=lambda: gspo(group=8),
     controls={"grpo": lambda: grpo(group=8, kl=0.0)},
-    step_sizes=(16.0, 32.0, 64.0, 128.0, 256.0),
+    step_sizes=(64.0, 128.0, 256.0, 512.0, 1024.0),
     criteria=[More("mean success", by=0.0)],
     budget="answers",
     cost="slow",

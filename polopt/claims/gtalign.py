@@ -3,9 +3,11 @@
 import torch
 from torch import Tensor
 
+from polopt.algorithm import Algorithm
 from polopt.claim import Finding, Replace, claim, mutation
 from polopt.experience import Experience
 from polopt.lab import TabularPolicy, TokenTree, TreeSource, train
+from polopt.lab.effects import More, effect
 from polopt.lab.tree import flat_gradient
 from polopt.methods.gtalign import StandardisedReturns, arithmetic_mean, choose, efficient, gtalign, standardised
 from polopt.rewards import FieldReward, GeometricMean, OutcomeReward, SumOfRewards, geometric_mean
@@ -106,32 +108,33 @@ def exponents() -> Finding:
     )
 
 
-@claim(
+PARTIES = {"terms": [FieldReward(name="signal_user"), FieldReward(name="signal_model")]}
+
+
+def _welfare() -> Algorithm:
+    """The sentence on utilities that are given: the terms are those of the two parties."""
+    return gtalign(group=32, blocks=False).but({f"reward.{name}": value for name, value in PARTIES.items()})
+
+
+@effect(
     "An answer that gives one party nothing is not worth its other half.",
     kind="headline",
-    baseline="the mean of the two utilities in place of their geometric mean",
+    method=_welfare,
+    controls={"mean of the utilities": lambda: _welfare().but(reward=SumOfRewards(**PARTIES, weights=[0.5, 0.5]))},
+    step_sizes=(4.0, 8.0, 16.0),
+    criteria=[More("good for both", by=0.8)],
+    seeds=5,
+    trials=1,
+    note="Reading the utilities off an answer is `exponents`.",
 )
-def no_trade() -> Finding:
-    # Answers worth (user, model): the first has the larger sum, the second something for both.
-    user, model = [[1.0, 0.45, 0.0]], [[0.0, 0.45, 1.0]]
-    parties = {"terms": [FieldReward(name="signal_user"), FieldReward(name="signal_model")]}
-    ours = gtalign(group=64, blocks=False).but({f"reward.{name}": value for name, value in parties.items()})
-    chosen = {}
-    for name, algorithm in (
-        ("geometric", ours),
-        ("arithmetic", ours.but(reward=SumOfRewards(**parties, weights=[0.5, 0.5]))),
-    ):
-        tree = TokenTree.bandit([[0.0, 1.0, 0.0]])
-        policy = TabularPolicy(tree, critic=True)
-        signals = {"user": torch.tensor(user).double(), "model": torch.tensor(model).double()}
-        train(algorithm, tree, policy, steps=60, rate=2.0, rows=1, signals=signals)
-        chosen[name] = tree.value(policy).item()
-    return Finding(
-        measured={f"probability of the answer good for both, {name}": p for name, p in chosen.items()},
-        criterion="> 0.9 by the geometric mean, < 0.1 by the arithmetic one; the method's own reward, credit and loss",
-        holds=chosen["geometric"] > 0.9 and chosen["arithmetic"] < 0.1,
-        note="The utilities are given; reading them off an answer is `exponents`.",
-    )
+def no_trade(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
+    """Answers are worth (1, 0), (0.45, 0.45) and (0, 1) to user and model: the first and the last have the larger
+    sum."""
+    tree = TokenTree.bandit([[0.0, 1.0, 0.0]])
+    policy = TabularPolicy(tree, critic=True)
+    user = torch.tensor([[1.0, 0.45, 0.0]], dtype=torch.double)
+    train(algorithm, tree, policy, steps=40, rate=step_size, seed=seed, signals={"user": user, "model": user.flip(1)})
+    return {"good for both": tree.value(policy).item()}
 
 
 @mutation("The exponents `user` and `model` are ignored.", kills=exponents)

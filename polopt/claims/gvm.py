@@ -7,8 +7,9 @@ from polopt.algorithm import Algorithm
 from polopt.claim import Finding, Replace, claim, mutation
 from polopt.experience import Experience
 from polopt.lab import bias_variance
-from polopt.lab.budgets import log_likelihood, many_answers, until
+from polopt.lab.budgets import many_answers
 from polopt.lab.effects import Less, effect
+from polopt.lab.progress import learned, uneven
 from polopt.methods.gvm import GradientVarianceAllocator, gvm
 from polopt.sampling import EqualRollouts, neyman
 
@@ -62,7 +63,7 @@ def varies_less() -> Finding:
     kind="headline",
     method=lambda: gvm(block=""),
     controls={"even groups": lambda: EVEN},
-    step_sizes=(7.5, 15.0, 30.0, 60.0, 120.0),
+    step_sizes=(8.0, 16.0, 32.0, 64.0, 128.0),
     criteria=[Less("rollouts", times=0.7)],
     seeds=5,
     trials=1,
@@ -80,7 +81,7 @@ def sooner(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, fl
     kind="limit",
     method=lambda: gvm(block=""),
     controls={"even groups": lambda: EVEN},
-    step_sizes=(7.5, 15.0, 30.0, 60.0, 120.0),
+    step_sizes=(8.0, 16.0, 32.0, 64.0, 128.0),
     criteria=[Less("learned from", times=0.7)],
     seeds=5,
     trials=1,
@@ -91,12 +92,10 @@ def for_nothing(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[st
 
 
 def _effort(algorithm: Algorithm, seed: int, step_size: float) -> dict[str, float]:
-    """Rollouts until the mean log-likelihood of a right answer to 30 tasks is -0.2."""
-    tree, policy = many_answers(30, seed)
-    steps, drawn = until(
-        algorithm, tree, policy, log_likelihood, -0.2, limit=100, rate=step_size, prompts=30, seed=seed
-    )
-    return {"rollouts": float(drawn), "learned from": float(steps * 8 * 30)}
+    """Rollouts until three answers in four are right, on tasks of very different difficulty that share parameters."""
+    problem = uneven(seed, hardest=0.05, easiest=0.5)
+    found = learned(algorithm, problem, steps=60, goal=0.75, step_size=step_size, seed=seed)
+    return {"rollouts": found["answers"], "learned from": found["steps"] * 8 * 16}
 
 
 class _Norms:

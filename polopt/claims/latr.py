@@ -56,7 +56,7 @@ def paraphrases() -> Finding:
     kind="headline",
     method=lambda: latr(share=((0, 1.0), (20, 0.5), (40, 0.0)), kl=0.0).but({"sampling.look": RULE}),
     controls={"grpo": lambda: latr(share=((0, 0.0),), kl=0.0).but({"sampling.look": RULE})},
-    step_sizes=(4.0, 8.0, 16.0, 32.0),
+    step_sizes=(8.0, 16.0, 32.0, 64.0, 128.0),
     criteria=[Less("batches", by=0.0)],
     seeds=10,
     trials=2,

@@ -10,7 +10,7 @@ from polopt.algorithm import Algorithm
 from polopt.claim import Finding, Replace, claim, mutation
 from polopt.evaluation import Evaluation
 from polopt.experience import Experience
-from polopt.lab import expectation, train
+from polopt.lab import TabularPolicy, TokenTree, expectation, train
 from polopt.lab.effects import More, effect
 from polopt.lab.problems import longer_is_better
 from polopt.methods.gspo import gspo
@@ -35,15 +35,51 @@ def unbiased() -> Finding:
     )
 
 
+def shared_decision() -> tuple[TokenTree, TabularPolicy]:
+    """Two questions whose answers begin with the same decision, A or B, and go on for 1 or 15 tokens. The first
+    question wants 2 tokens, the second 16, which the policy knows. B costs the first 0.1 and brings the second 0.4."""
+    answers = [(a, 2) for a in (0, 1)] + [(a, *[3] * 15) for a in (0, 1)]
+    worth = [[0.8, 0.7, 0.0, 0.0], [0.0, 0.0, 0.6, 1.0]]
+    tree = TokenTree(4, answers, torch.tensor(worth, dtype=torch.double), 2)
+    node = torch.arange(len(tree.choices))
+    first = tree.nodes[:: len(answers), tree.start]
+    policy = TabularPolicy(tree, tied=node.index_fill(0, first, int(first[0])))
+    with torch.no_grad():
+        for question, token in enumerate((2, 3)):
+            rows = tree.nodes[question * 4 : question * 4 + 4, tree.start + 1]
+            policy.logits[rows.unique(), token] = 5.0
+    return tree, policy
+
+
+@effect(
+    "Where short and long answers share a decision, it is made for the sum of rewards, not for the short ones.",
+    kind="headline",
+    method=lambda: luspo().but(CENTRED),
+    controls={"GSPO's mean": lambda: luspo().but(CENTRED, **GSPO)},
+    step_sizes=(0.25, 1.0, 4.0, 16.0, 64.0),
+    criteria=[More("value", by=0.05)],
+    seeds=5,
+    trials=1,
+    cost="slow",
+    note="GSPO's mean weighs each token of an answer by 1 / length. The better decision is worth 0.85, the other one "
+    "0.70; the policy begins at 0.775.",
+)
+def length_bias(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
+    tree, policy = shared_decision()
+    train(algorithm, tree, policy, steps=60, rate=step_size, rows=2, seed=seed)
+    return {"value": tree.value(policy).item()}
+
+
 @effect(
     "Where longer answers are better, answers grow longer and better sooner.",
-    kind="headline",
+    kind="part",
     method=lambda: luspo().but(CENTRED),
     controls={"GSPO's mean": lambda: luspo().but(CENTRED, **GSPO)},
     step_sizes=(160.0, 320.0, 640.0, 1280.0, 2560.0),
     criteria=[More("mean value", by=0.01), More("mean length", by=0.5)],
     cost="slow",
-    note="Means over 40 batches. At equal steps the gap is larger: a longer step makes up for most of it.",
+    refuted=True,
+    note="Means over 40 batches. At equal steps it is ahead; a longer step makes up for that.",
 )
 def grows(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
     tree, policy = longer_is_better(prompts=4)

@@ -16,6 +16,7 @@ from polopt.methods.mpo_meta import AuditedRubric, mpo_meta
 from polopt.rewards import Item, Meta, RubricReward
 
 FEATURES = 9
+STEP_SIZES = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4)
 
 
 def arms() -> tuple[TokenTree, dict[str, torch.Tensor], torch.Tensor]:
@@ -48,20 +49,37 @@ def rewritten(every: int) -> Algorithm:
 
 
 @effect(
-    "A fixed rubric is learned to be pleased at the cost of what it is for; one that is rewritten is not.",
+    "Under a rubric that is rewritten the policy ends up better than under a fixed one, which it learns to please.",
     kind="headline",
     method=lambda: rewritten(10),
     controls={"never rewritten": lambda: rewritten(10**9)},
-    step_sizes=(0.75, 1.5, 3.0),
-    criteria=[More("end over peak", by=0.35), More("end", by=0.0)],
+    step_sizes=STEP_SIZES,
+    criteria=[More("end", by=0.1)],
+    seeds=5,
+    trials=1,
+    cost="slow",
+    note="True worth after 100 batches. The poor answers have 1 % of the chances at first: what is never sampled is "
+    "never found.",
+)
+def keeps_up(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
+    return {"end": curve(algorithm, seed, step_size)[-1]}
+
+
+@effect(
+    "It keeps 0.95 of its best worth on the way where the fixed one keeps 0.6: 0.35 more.",
+    kind="part",
+    method=lambda: rewritten(10),
+    controls={"never rewritten": lambda: rewritten(10**9)},
+    step_sizes=STEP_SIZES,
+    criteria=[More("end over peak", by=0.35)],
     best=More("end", by=0.0),
     seeds=5,
     trials=1,
     cost="slow",
-    note="The poor answers have 1 % of the chances at first: what is never sampled is never found. At "
-    "least 0.95 of the peak against at most 0.6 was to be shown: 0.35 more.",
+    refuted=True,
+    note="In short steps, which are the best for it, the fixed rubric does not lose as much within 100 batches.",
 )
-def keeps_up(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
+def of_its_peak(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
     values = curve(algorithm, seed, step_size)
     return {"end over peak": values[-1] / max(values), "end": values[-1]}
 
