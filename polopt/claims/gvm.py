@@ -86,6 +86,9 @@ def sooner(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, fl
     seeds=5,
     trials=1,
     cost="slow",
+    refuted=True,
+    note="A task without a right answer in its first round has no rollouts at all: hard ones wait longer than in even "
+    "groups.",
 )
 def for_nothing(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
     return _effort(algorithm, seed, step_size)
