@@ -59,14 +59,14 @@ def turning_point() -> Finding:
     kind="headline",
     method=lambda: fapo(weight=1.0).but(GUESSED),
     controls={"outcomes alone": lambda: fapo(weight=0.0).but(GUESSED)},
-    step_sizes=(0.1, 0.2, 0.4),
+    step_sizes=(0.05, 0.1, 0.2),
     criteria=[More("reasoned", by=0.5), Less("right by a guess", by=-0.3)],
     seeds=5,
     trials=1,
     cost="slow",
 )
 def reasons(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
-    found = guess_or_reason(algorithm, rate=step_size, copies=2, seed=seed)
+    found = guess_or_reason(algorithm, rate=step_size, copies=8, seed=seed)
     return {"reasoned": found.reasoned, "right by a guess": found.flawed, "right": found.right}
 
 
