@@ -16,7 +16,7 @@ from polopt.methods.mpo_meta import AuditedRubric, mpo_meta
 from polopt.rewards import Item, Meta, RubricReward
 
 FEATURES = 9
-STEP_SIZES = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4)
+STEP_SIZES = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4)
 
 
 def arms() -> tuple[TokenTree, dict[str, torch.Tensor], torch.Tensor]:
