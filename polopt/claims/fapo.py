@@ -65,8 +65,8 @@ def turning_point() -> Finding:
     trials=1,
     cost="slow",
     refuted=True,
-    note="At a rate of 0.1 outcomes alone keep guessing in a part of the runs. At half of it they take reasoning up too: "
-    "the policy moves slowly enough for it to be practised.",
+    note="At a rate of 0.1 outcomes alone keep guessing in a part of the runs. At half of it they take reasoning up "
+    "too: the policy moves slowly enough for it to be practised.",
 )
 def reasons(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
     found = guess_or_reason(algorithm, rate=step_size, copies=8, seed=seed)
