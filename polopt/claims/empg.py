@@ -74,7 +74,7 @@ def coupling() -> Finding:
     trials=10,
     cost="slow",
     refuted=True,
-    note="With steps of 16 on both sides it needs 0.87 of GRPO's updates; in those of 32 some runs do not arrive within "
+    note="With steps of 16 on both sides it needs 0.87 of GRPO's updates; in those of 32 some runs do not arrive in "
     "400. A fifth of the outcomes are turned round: of clean ones one long step learns everything.",
 )
 def sooner(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
