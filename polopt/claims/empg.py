@@ -1,17 +1,17 @@
 """These programs measure what the paper of EMPG claims."""
 
 import torch
+from torch import Tensor
 
 from polopt import ops
 from polopt.algorithm import Algorithm
-from polopt.claim import Finding, claim
-from polopt.claims.problems.corridor import Corridor, walk
+from polopt.claim import Finding, Replace, claim, mutation
+from polopt.claims.problems.corridor import walk
 from polopt.credit import ModulatedAdvantage, RelativeAdvantage
 from polopt.experience import Experience
+from polopt.lab.effects import Less, effect
 from polopt.methods.empg import TurnCertainty, empg
 from polopt.methods.grpo import grpo
-from polopt.sampling.parts import RolloutRequest
-from polopt.support import Support
 
 
 @claim(
@@ -63,54 +63,40 @@ def coupling() -> Finding:
     )
 
 
-def updates(algorithm: Algorithm, rate: float) -> tuple[float, float]:
-    """Updates until the corridor is passed in 9 cases of 10, and the longest step; means of 20 seeds."""
-    found = [walk(algorithm, rate, seed) for seed in range(20)]
-    return sum(u for u, _ in found) / 20, sum(s for _, s in found) / 20
-
-
-SCALED = empg(group=16, zeta=0.0)
-PLAIN = grpo(group=16, kl=0.0)
-
-
-@claim(
+@effect(
     "It learns 2 turns that matter among 8 in at most 0.8 of the updates.",
     kind="headline",
-    baseline="GRPO, same learning rate",
-)
-def sooner() -> Finding:
-    (ours, _), (base, _) = updates(SCALED, 4.0), updates(PLAIN, 4.0)
-    return Finding(
-        measured={"updates": ours, "GRPO": base, "quotient": ours / base},
-        criterion="quotient <= 0.8 (20 seeds, zeta 0)",
-        holds=ours <= 0.8 * base,
-    )
-
-
-@claim(
-    "That is more than a larger learning rate.",
-    kind="headline",
-    baseline="GRPO, rate times the largest factor",
+    method=lambda: empg(group=16, zeta=0.0),
+    controls={"grpo": lambda: grpo(group=16, kl=0.0)},
+    step_sizes=(2.0, 4.0, 8.0, 16.0, 32.0),
+    criteria=[Less("updates", times=0.8)],
+    seeds=20,
+    trials=10,
     cost="slow",
     refuted=True,
+    note="With steps of 16 on both sides it needs 0.87 of GRPO's updates; in those of 32 some runs do not arrive in "
+    "400. A fifth of the outcomes are turned round: of clean ones one long step learns everything.",
 )
-def rate_matched() -> Finding:
-    corridor = Corridor()
-    with torch.no_grad():
-        corridor.logits[corridor.decisive, 0] = 6.0
-    largest = TurnCertainty()(corridor.rollout(RolloutRequest(corridor.take(1), 16, Support()))).max().item()
-    (ours, step), (base, base_step) = updates(SCALED, 4.0), updates(PLAIN, 4.0)
-    scaled, equal = updates(PLAIN, 4.0 * largest)[0], updates(PLAIN, 4.0 * step / base_step)[0]
-    return Finding(
-        measured={
-            "updates": ours,
-            "GRPO, rate x largest factor": scaled,
-            "GRPO, longest step alike": equal,
-            "largest factor": largest,
-            "GRPO": base,
-        },
-        criterion="fewer updates than GRPO with its rate times the largest factor (20 seeds)",
-        holds=ours < scaled,
-        note="With as large a rate for all turns GRPO is sooner. With the longest steps of a run made alike EMPG is "
-        "ahead by a sixth: less of a step goes to turns that do not matter.",
-    )
+def sooner(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
+    updates, longest = walk(algorithm, step_size, seed, flipped=0.2)
+    return {"updates": float(updates), "longest step": longest}
+
+
+@mutation("The factor grows with a turn's entropy.", kills=calibrated)
+def wrong_sign(replace: Replace) -> None:
+    forward = TurnCertainty.forward
+
+    def bent(self: TurnCertainty, experience: Experience) -> Tensor:
+        return forward(self.but(sharpness=-self.sharpness), experience)
+
+    replace(TurnCertainty, "forward", bent)
+
+
+@mutation("The factor is not divided by its mean.", kills=calibrated)
+def not_divided(replace: Replace) -> None:
+    forward = TurnCertainty.forward
+
+    def bent(self: TurnCertainty, experience: Experience) -> Tensor:
+        return forward(self.but(weight=self.weight or 1.0), experience)
+
+    replace(TurnCertainty, "forward", bent)

@@ -3,12 +3,17 @@
 import itertools
 
 import torch
+from torch import Tensor
 
-from polopt.claim import Finding, claim
+from polopt.algorithm import Algorithm
+from polopt.claim import Finding, Replace, claim, mutation
 from polopt.claims.problems.guessing import guess_or_reason
 from polopt.experience import Experience
 from polopt.features.masks import AnswerMatches
-from polopt.methods.fapo import fapo
+from polopt.lab.effects import Less, More, effect
+from polopt.methods.fapo import FlawedPositive, fapo
+
+GUESSED = {"reward.terms.1.flawed": AnswerMatches(pattern="^0$")}
 
 
 @claim(
@@ -21,6 +26,7 @@ def turning_point() -> Finding:
     wrong_signs, plain, cases = 0, 0, 0
     for weight in (0.5, 1.0, 1.5, 2.0):
         algorithm, bare = fapo(weight=weight), fapo(weight=0.0)
+        # Wrong answers have flawed steps too, which must not count.
         for a, b in itertools.product(range(8), repeat=2):
             flawed = 8 - a - b
             if flawed < 1:
@@ -30,7 +36,7 @@ def turning_point() -> Finding:
                 outcome=torch.tensor([1.0] * a + [0.0] * b + [1.0] * flawed, dtype=torch.double),
                 group=torch.zeros(8, dtype=torch.long),
                 horizon=10,
-                extras={"signal_flawed": torch.tensor([0.0] * (a + b) + [1.0] * flawed)},
+                extras={"signal_flawed": torch.tensor([0.0] * a + [1.0] * (b + flawed))},
             )
             found = algorithm.with_advantages(batch).advantage[-1, 0].sign().item()
             excess = weight * a - (2 - weight) * b
@@ -48,25 +54,38 @@ def turning_point() -> Finding:
     )
 
 
-@claim(
+@effect(
     "Guesses are given up for reasoning once that is practised.",
     kind="headline",
-    baseline="outcomes alone, under which guessing wins for good",
+    method=lambda: fapo(weight=1.0).but(GUESSED),
+    controls={"outcomes alone": lambda: fapo(weight=0.0).but(GUESSED)},
+    step_sizes=(0.05, 0.1, 0.2),
+    criteria=[More("reasoned", by=0.5), Less("right by a guess", by=-0.3)],
+    seeds=5,
+    trials=1,
     cost="slow",
+    refuted=True,
+    note="At a rate of 0.1 outcomes alone keep guessing in a part of the runs. At half of it they take reasoning up "
+    "too: the policy moves slowly enough for it to be practised.",
 )
-def reasons() -> Finding:
-    guessed = {"reward.terms.1.flawed": AnswerMatches(pattern="^0$")}
-    ours, plain = (guess_or_reason(fapo(weight=weight).but(guessed)) for weight in (1.0, 0.0))
-    return Finding(
-        measured={
-            "reasoned": ours.reasoned,
-            "right by a guess": ours.flawed,
-            "right": ours.right,
-            "outcomes alone: reasoned": plain.reasoned,
-            "outcomes alone: right by a guess": plain.flawed,
-            "outcomes alone: right": plain.right,
-        },
-        criterion="reasoned > 0.9 and right by a guess < 0.05; outcomes alone: right by a guess > 0.3 (1,500 steps, 8 "
-        "runs)",
-        holds=ours.reasoned > 0.9 and ours.flawed < 0.05 and plain.flawed > 0.3,
-    )
+def reasons(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
+    found = guess_or_reason(algorithm, rate=step_size, copies=8, seed=seed)
+    return {"reasoned": found.reasoned, "right by a guess": found.flawed, "right": found.right}
+
+
+@mutation("Flawed steps of wrong answers are punished as well.", kills=turning_point)
+def wrong_ones_too(replace: Replace) -> None:
+    def forward(self: FlawedPositive, experience: Experience) -> Tensor:
+        return torch.where(self.flawed(experience), -self.weight, 0.0).to(experience.outcome.dtype)
+
+    replace(FlawedPositive, "forward", forward)
+
+
+@mutation("The setting `weight` is ignored.", kills=turning_point)
+def weight_ignored(replace: Replace) -> None:
+    forward = FlawedPositive.forward
+
+    def bent(self: FlawedPositive, experience: Experience) -> Tensor:
+        return forward(self.but(weight=1.0), experience)
+
+    replace(FlawedPositive, "forward", bent)

@@ -1,12 +1,15 @@
 """These programs measure what the paper of G2RPO claims."""
 
 import torch
+from torch import Tensor
 
 from polopt import ops
-from polopt.claim import Finding, claim
+from polopt.algorithm import Algorithm
+from polopt.claim import Finding, Replace, claim, mutation
 from polopt.credit import RelativeAdvantage
 from polopt.experience import Experience
 from polopt.lab import TabularPolicy, TokenTree, expectation
+from polopt.lab.effects import More, effect
 from polopt.lab.shapes import windfall_bandit
 from polopt.methods.g2rpo import EntropyBand, NormalScores, g2rpo
 from polopt.sampling import Rollouts
@@ -68,25 +71,19 @@ def spread() -> Finding:
     )
 
 
-@claim(
+@effect(
     "One kind of task pays a windfall of 100 now and then: it is learned all the same.",
     kind="headline",
-    baseline="GRPO's z-score in the same sentence, equal rate and steps",
+    method=lambda: g2rpo(refills=0),
+    controls={"grpo's z-score": lambda: g2rpo(refills=0).but(credit=RelativeAdvantage())},
+    step_sizes=(4.0, 8.0, 16.0, 32.0, 64.0, 128.0),
+    criteria=[More("worse kind", by=0.05)],
+    seeds=20,
+    cost="slow",
 )
-def windfalls() -> Finding:
-    measured: dict[str, float] = {}
-    worst = {}
-    for name, algorithm in (("g2rpo", g2rpo(refills=0)), ("grpo", g2rpo(refills=0).but(credit=RelativeAdvantage()))):
-        kinds = [windfall_bandit(algorithm, seed) for seed in range(10)]
-        worst[name] = sum(map(min, kinds)) / 10
-        measured[f"worse kind, {name}"] = worst[name]
-        measured[f"plain kind, {name}"] = sum(plain for plain, _ in kinds) / 10
-    return Finding(
-        measured=measured,
-        criterion="success in the worse kind >= GRPO's + 0.05, mean of 10 seeds",
-        holds=worst["g2rpo"] >= worst["grpo"] + 0.05,
-        note="In the kind without windfalls GRPO is a little faster: it sizes a rare right answer larger.",
-    )
+def windfalls(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
+    plain, windfall = windfall_bandit(algorithm, seed, rate=step_size)
+    return {"worse kind": min(plain, windfall), "plain kind": plain}
 
 
 @claim(
@@ -111,3 +108,16 @@ def shaping() -> Finding:
         note="The paper and its code take the mean of -logp over the sampled tokens for the entropy. On the policy's "
         "own samples the gradient of logp averages to zero: the term adds noise alone. of='exact' does move it.",
     )
+
+
+@mutation("Equal returns get the quantile of their mean rank.", kills=examples)
+def mean_ranks(replace: Replace) -> None:
+    def forward(self: NormalScores, experience: Experience) -> Tensor:
+        scores = experience.returns()
+        for grouping in self.within:
+            group = grouping(experience)
+            below, level = ops.places(scores, group)
+            scores = torch.special.ndtri((below + level / 2) / ops.group_size(group))
+        return torch.where(experience.mask, scores[:, None], 0)
+
+    replace(NormalScores, "forward", forward)

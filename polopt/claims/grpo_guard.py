@@ -5,9 +5,11 @@ import itertools
 import torch
 
 from polopt.algorithm import Algorithm
-from polopt.claim import Finding, claim
+from polopt.claim import Finding, Replace, claim, mutation
+from polopt.evaluation import Evaluation
+from polopt.experience import Experience
 from polopt.lab import ChainSource, GaussianChain, learning
-from polopt.methods.grpo_guard import GRPOGuardRatio, grpo_guard
+from polopt.methods.grpo_guard import GRPOGuardRatio, InverseTimeStep, grpo_guard
 from polopt.objectives import Clip, Objective, Ratio, Surrogate, TokenMean, TokenRatio, Unclipped
 
 NOISE = (0.02, 0.05, 0.1, 0.2, 0.5)
@@ -125,3 +127,18 @@ def keeps_gold() -> Finding:
         note="All lose the same at equal gain: here the proxy's far mode can only be had at the gold reward's expense, "
         "whatever the steps. The guard changes how evenly the steps move, not where the proxy leads.",
     )
+
+
+@mutation("The ratio is re-centred the wrong way.", kills=one_spread)
+def wrong_sign(replace: Replace) -> None:
+    def forward(self: GRPOGuardRatio, experience: Experience, evaluation: Evaluation) -> torch.Tensor:
+        std = experience.extras["std"]
+        drift = (evaluation.extras["mean"] - experience.extras["mean"]).square().sum(-1)
+        return (evaluation.logp - experience.rollout_logp) * std - drift / (2 * std)
+
+    replace(GRPOGuardRatio, "forward", forward)
+
+
+@mutation("The loss of a step is not divided by its time.", kills=equal_pull)
+def no_time(replace: Replace) -> None:
+    replace(InverseTimeStep, "forward", lambda self, experience, _: torch.ones_like(experience.extras["dt"]))

@@ -1,9 +1,17 @@
 """These programs measure what the paper of GSPO claims."""
 
-from polopt.claim import Finding, claim
+from torch import Tensor
+
+from polopt.algorithm import Algorithm
+from polopt.claim import Finding, Replace, claim, mutation
+from polopt.evaluation import Evaluation
+from polopt.experience import Experience
 from polopt.lab import expectation
 from polopt.lab.claims import ratio_variance
+from polopt.lab.effects import More, effect
 from polopt.lab.problems import lengths
+from polopt.lab.progress import learned, uneven
+from polopt.methods.grpo import grpo
 from polopt.methods.gspo import gspo
 from polopt.objectives import Clip, SequenceRatio, TokenRatio
 
@@ -36,3 +44,38 @@ def like_grpo() -> Finding:
         criterion="< 1e-10 on policy, > 0.05 off",
         holds=gap[0] < 1e-10 and gap[1] > 0.05,
     )
+
+
+@effect(
+    "From as many answers of eight tokens, in four steps on each batch, it has learned more.",
+    kind="headline",
+    method=lambda: gspo(group=8),
+    controls={"grpo": lambda: grpo(group=8, kl=0.0)},
+    step_sizes=(64.0, 128.0, 256.0, 512.0, 1024.0),
+    criteria=[More("mean success", by=0.0)],
+    budget="answers",
+    cost="slow",
+    refuted=True,
+    note="Neither is ahead; the paper has curves of long training of large models with routed experts, and no number.",
+)
+def learns_more(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
+    problem = uneven(seed, tasks=8, tokens=8, choices=2)
+    return learned(algorithm, problem, steps=30, epochs=4, step_size=step_size, seed=seed)
+
+
+@mutation("The log ratios of the tokens are summed, not averaged.", kills=quiet_ratio)
+def summed(replace: Replace) -> None:
+    def forward(self: SequenceRatio, experience: Experience, evaluation: Evaluation) -> Tensor:
+        log_ratio = self.token(experience, evaluation) * experience.mask
+        return log_ratio.sum(1, keepdim=True).expand_as(log_ratio)
+
+    replace(SequenceRatio, "forward", forward)
+
+
+@mutation("The ratio is averaged over the width of the batch, padding included.", kills=like_grpo)
+def padding_counts(replace: Replace) -> None:
+    def forward(self: SequenceRatio, experience: Experience, evaluation: Evaluation) -> Tensor:
+        log_ratio = self.token(experience, evaluation) * experience.mask
+        return log_ratio.mean(1, keepdim=True).expand_as(log_ratio)
+
+    replace(SequenceRatio, "forward", forward)

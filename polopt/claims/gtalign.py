@@ -1,13 +1,16 @@
 """These programs measure what the paper of GTAlign claims."""
 
 import torch
+from torch import Tensor
 
-from polopt.claim import Finding, claim
-from polopt.credit import RelativeAdvantage
-from polopt.lab import TabularPolicy, TokenTree, TreeSource
+from polopt.algorithm import Algorithm
+from polopt.claim import Finding, Replace, claim, mutation
+from polopt.experience import Experience
+from polopt.lab import TabularPolicy, TokenTree, TreeSource, train
+from polopt.lab.effects import More, effect
 from polopt.lab.tree import flat_gradient
-from polopt.methods.gtalign import arithmetic_mean, choose, efficient, gtalign
-from polopt.rewards import OutcomeReward, geometric_mean
+from polopt.methods.gtalign import StandardisedReturns, arithmetic_mean, choose, efficient, gtalign, standardised
+from polopt.rewards import FieldReward, GeometricMean, OutcomeReward, SumOfRewards, geometric_mean
 
 
 @claim(
@@ -73,28 +76,83 @@ def sources() -> Finding:
 
 
 @claim(
+    "The reward is U_user^user U_model^model to the power 1 / (user + model), on answers of words.",
+    kind="identity",
+    baseline="both exponents 1",
+)
+def exponents() -> Finding:
+    words, quality = [5, 100, 700, 2000], torch.tensor([1.0, 0.0, 1.0, 0.5], dtype=torch.double)
+    batch = Experience(
+        mask=torch.ones(4, 1, dtype=torch.bool),
+        outcome=quality,
+        extras={"answer": [" ".join(["word"] * count) for count in words]},
+    )
+
+    def window(low: float, high: float) -> Tensor:
+        length = torch.tensor(words, dtype=torch.double)
+        return torch.sigmoid(0.005 * (length - low)) * torch.sigmoid(0.005 * (high - length))
+
+    of_user = 1e-4 + 0.5 * quality + 0.2 * window(20, 500)
+    of_model = 1e-4 + 0.4 * quality + 0.2 * window(500, 1000)
+    off, alike = 0.0, 0.0
+    plain = gtalign(blocks=False).reward(batch)
+    for user, model in ((1.0, 1.0), (3.0, 1.0), (1.0, 0.0), (0.0, 1.0)):
+        found = gtalign(blocks=False, user=user, model=model).reward(batch)
+        expected = (of_user**user * of_model**model) ** (1 / (user + model))
+        off = max(off, (found - expected).abs().max().item())
+        alike = max(alike, (plain - expected).abs().max().item())
+    return Finding(
+        measured={"largest error": off, "of exponents 1": alike},
+        criterion="< 1e-6 at four pairs of exponents; with both 1 throughout > 0.05",
+        holds=off < 1e-6 and alike > 0.05,
+    )
+
+
+PARTIES = {"terms": [FieldReward(name="signal_user"), FieldReward(name="signal_model")]}
+
+
+def _welfare() -> Algorithm:
+    """The sentence on utilities that are given: the terms are those of the two parties."""
+    return gtalign(group=32, blocks=False).but({f"reward.{name}": value for name, value in PARTIES.items()})
+
+
+@effect(
     "An answer that gives one party nothing is not worth its other half.",
     kind="headline",
-    baseline="the weighted sum of utilities",
+    method=_welfare,
+    controls={"mean of the utilities": lambda: _welfare().but(reward=SumOfRewards(**PARTIES, weights=[0.5, 0.5]))},
+    step_sizes=(4.0, 8.0, 16.0),
+    criteria=[More("good for both", by=0.8)],
+    seeds=5,
+    trials=1,
+    note="Reading the utilities off an answer is `exponents`.",
 )
-def no_trade() -> Finding:
-    # Arms: worth (user, model). The first has the larger sum, the second something for both.
-    utilities = torch.tensor([[1.0, 0.0], [0.45, 0.45], [0.0, 1.0]], dtype=torch.double).T
-    chosen = {}
-    for name, rule in (("geometric", geometric_mean), ("arithmetic", arithmetic_mean)):
-        tree = TokenTree.bandit(rule(utilities, torch.ones(2, dtype=torch.double)).tolist())
-        policy = TabularPolicy(tree)
-        algorithm = gtalign(group=64).but(reward=OutcomeReward(), credit=RelativeAdvantage(scale=None))
-        algorithm = algorithm.but(**{"objective.regularise": []})
-        for seed in range(30):
-            source = TreeSource(tree, policy, rows=64, seed=seed, needs=algorithm.required_fields)
-            batch = algorithm.compute_advantages(algorithm.sampling(source))
-            loss = algorithm.objective(batch, policy.evaluate(batch)).loss
-            with torch.no_grad():
-                policy.logits.sub_(10.0 * torch.autograd.grad(loss, policy.logits)[0])
-        chosen[name] = tree.log_probabilities(policy).exp()[0, 1].item()
-    return Finding(
-        measured={f"probability of the answer good for both, {name}": p for name, p in chosen.items()},
-        criterion="> 0.9 by the geometric mean, < 0.1 by the arithmetic one",
-        holds=chosen["geometric"] > 0.9 and chosen["arithmetic"] < 0.1,
-    )
+def no_trade(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
+    """Answers are worth (1, 0), (0.45, 0.45) and (0, 1) to user and model: the first and the last have the larger
+    sum."""
+    tree = TokenTree.bandit([[0.0, 1.0, 0.0]])
+    policy = TabularPolicy(tree, critic=True)
+    user = torch.tensor([[1.0, 0.45, 0.0]], dtype=torch.double)
+    train(algorithm, tree, policy, steps=40, rate=step_size, seed=seed, signals={"user": user, "model": user.flip(1)})
+    return {"good for both": tree.value(policy).item()}
+
+
+@mutation("The exponents `user` and `model` are ignored.", kills=exponents)
+def equal_parties(replace: Replace) -> None:
+    def rule(self: GeometricMean, values: Tensor, weights: Tensor) -> Tensor:
+        return geometric_mean(values, torch.ones_like(weights), self.floor)
+
+    replace(GeometricMean, "rule", rule)
+
+
+@mutation("The reward is the arithmetic mean of the utilities.", kills=no_trade)
+def arithmetic(replace: Replace) -> None:
+    replace(GeometricMean, "rule", lambda self, values, weights: arithmetic_mean(values, weights))
+
+
+@mutation("Returns are standardised over the whole batch, not over their kind of task.", kills=sources)
+def no_kinds(replace: Replace) -> None:
+    def worth(self: StandardisedReturns, returns: Tensor, experience: Experience) -> Tensor:
+        return standardised(returns, torch.zeros_like(experience.group), self.by)
+
+    replace(StandardisedReturns, "worth", worth)

@@ -1,17 +1,20 @@
 """These programs measure what the paper of HAPO claims."""
 
 import dataclasses
+import math
 
 import torch
+from torch import Tensor
 
 from polopt.algorithm import Algorithm
-from polopt.claim import Finding, claim
-from polopt.credit import Credit, RelativeAdvantage
+from polopt.claim import Finding, Replace, claim, mutation
+from polopt.credit import Credit, GroupMean, RelativeAdvantage
 from polopt.lab import TreeSource
-from polopt.lab.entropies import at_equal_success, fork_curve, forks_and_fillers
+from polopt.lab.effects import Less, More, effect
+from polopt.lab.entropies import fork_curve, forks_and_fillers
 from polopt.lab.problems import lengths
 from polopt.methods.dapo import dapo
-from polopt.methods.hapo import hapo
+from polopt.methods.hapo import EntropyClip, hapo
 from polopt.rewards import OutcomeReward
 from polopt.sampling.parts import RolloutRequest
 from polopt.support import Support
@@ -79,45 +82,61 @@ def ratio_is_one() -> Finding:
     )
 
 
-def _forks(algorithm: Algorithm, steps: int) -> dict[str, float]:
-    """Against DAPO at equal success; means over 3 seeds."""
-    plain = {"reward": OutcomeReward(), "sampling.select": []}
-    rows = []
-    for seed in range(3):
-        base = fork_curve(dapo().but(plain), steps=60, rate=4.0, epochs=4, seed=seed)
-        rows.append(
-            at_equal_success(fork_curve(algorithm.but(plain), steps=steps, rate=4.0, epochs=4, seed=seed), base)
-        )
-    names = ("success", "at forks", "at fillers", "DAPO at forks", "DAPO at fillers")
-    return dict(zip(names, torch.tensor(rows, dtype=torch.double).mean(0).tolist(), strict=True))
+PLAIN = {"reward": OutcomeReward(), "sampling.select": []}
 
 
-@claim(
+def _forks(algorithm: Algorithm, seed: int, step_size: float) -> dict[str, float]:
+    """Entropies at forks and at fillers when half of the answers are right, from the first batch that reaches it."""
+    curve = fork_curve(algorithm, steps=60, rate=step_size, epochs=4, seed=seed)
+    there = next((point for point in curve if point[0] >= 0.5), (math.nan,) * 3)
+    return {"at forks": there[1], "at fillers": there[2]}
+
+
+@effect(
     "At equal success half as much entropy again is left at forks, and less at fillers.",
     kind="headline",
-    baseline="DAPO",
+    method=lambda: hapo().but(PLAIN),
+    controls={"dapo": lambda: dapo().but(PLAIN)},
+    step_sizes=(1.0, 2.0, 4.0, 8.0),
+    criteria=[More("at forks", times=1.5), Less("at fillers", by=0.0)],
+    seeds=5,
+    trials=1,
+    cost="slow",
     refuted=True,
+    note="Where h <= 0 and the ratio is near 1 the advantage is A (1 + h): the surest tokens stand still, so "
+    "fillers keep their slips and success has to come from the forks.",
 )
-def forks() -> Finding:
-    found = _forks(hapo(), steps=60)
-    return Finding(
-        measured=found,
-        criterion="at forks >= 1.5x, at fillers < DAPO's",
-        holds=found["at forks"] >= 1.5 * found["DAPO at forks"] and found["at fillers"] < found["DAPO at fillers"],
-        note="Where h <= 0 and the ratio is near 1 the advantage is A (1 + h): the surest tokens stand still, so "
-        "fillers keep their slips and success has to come from the forks. It is learnt more slowly as well.",
-    )
+def forks(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
+    return _forks(algorithm, seed, step_size)
 
 
-@claim(
+@effect(
     "As released, with |h|, more entropy is left at forks and less at fillers, at equal success.",
     kind="ours",
-    baseline="DAPO",
+    method=lambda: hapo(compat="released").but(PLAIN),
+    controls={"dapo": lambda: dapo().but(PLAIN)},
+    step_sizes=(1.0, 2.0, 4.0, 8.0),
+    criteria=[More("at forks", times=1.05), Less("at fillers", by=0.0)],
+    seeds=5,
+    trials=1,
+    cost="slow",
+    refuted=True,
+    note="A little more is left at forks, but as much at fillers.",
 )
-def forks_as_released() -> Finding:
-    found = _forks(hapo(compat="released"), steps=16)
-    return Finding(
-        measured=found,
-        criterion="at forks > 1.05x, at fillers < DAPO's",
-        holds=found["at forks"] > 1.05 * found["DAPO at forks"] and found["at fillers"] < found["DAPO at fillers"],
-    )
+def forks_as_released(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
+    return _forks(algorithm, seed, step_size)
+
+
+@mutation("The clip opens upwards for sure tokens, and downwards for undecided ones.", kills=opens)
+def wrong_side(replace: Replace) -> None:
+    def ranges(self: EntropyClip, level: Tensor) -> tuple[Tensor, Tensor]:
+        low = self.low * (1 + self.strength * level.clamp(min=0))
+        return low, self.high * (1 - self.strength * level.clamp(max=0))
+
+    replace(EntropyClip, "ranges", ranges)
+
+
+@mutation("The baseline is the mean over a group's answers, not over its tokens.", kills=sums_to_zero)
+def by_answer(replace: Replace) -> None:
+    forward = GroupMean.forward
+    replace(GroupMean, "forward", lambda self, *given: forward(self.but(unit="row"), *given))

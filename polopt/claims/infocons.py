@@ -4,12 +4,15 @@ from typing import Any
 
 import torch
 
-from polopt.claim import Finding, claim
+from polopt.algorithm import Algorithm
+from polopt.claim import Finding, Replace, claim, mutation
 from polopt.claims.problems.phrasings import dependence, divergence, recommender
+from polopt.experience import Experience
 from polopt.features.base import Grouping
 from polopt.features.groupings import SameKind, WholeBatch
 from polopt.lab import TabularPolicy, TokenTree, train
-from polopt.methods.infocons import infocons
+from polopt.lab.effects import Less, More, effect
+from polopt.methods.infocons import ParaphraseConsistency, infocons
 
 
 def train_policy(tree: TokenTree, policy: TabularPolicy, within: Grouping | None = None, **settings: Any) -> None:
@@ -18,28 +21,48 @@ def train_policy(tree: TokenTree, policy: TabularPolicy, within: Grouping | None
     train(algorithm, tree, policy, steps=40, rate=20.0, rows=tree.prompts)
 
 
-@claim(
+def _alike(algorithm: Algorithm, seed: int, step_size: float) -> dict[str, float]:
+    """Divergence between phrasings, and dependence on the need, over those at the start."""
+    tree, policy = recommender(seed=seed)
+    before = divergence(tree, policy), dependence(tree, policy)
+    train(algorithm, tree, policy, steps=40, rate=step_size, rows=tree.prompts, seed=seed)
+    return {"divergence": divergence(tree, policy) / before[0], "dependence": dependence(tree, policy) / before[1]}
+
+
+def _rewarded(steady: float = 1.0, **settings: Any) -> Algorithm:
+    return infocons(group=16, kl=0.0, within=SameKind(), steady=steady, **settings).but({"sampling.guide": None})
+
+
+@effect(
+    "Paid for equal entropies, phrasings come to be answered alike: the divergence falls to a fifth.",
+    kind="headline",
+    method=lambda: _rewarded(by="entropy"),
+    controls={"no consistency": lambda: _rewarded(steady=0.0)},
+    step_sizes=(1.25, 5.0, 20.0, 80.0, 320.0),
+    criteria=[Less("divergence", times=0.2), More("dependence", by=-0.1)],
+    seeds=5,
+    trials=1,
+    cost="slow",
+    refuted=True,
+    note="Entropies agree where contents do not: see the next claim and `counter_example`.",
+)
+def paid_for_entropy(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
+    return _alike(algorithm, seed, step_size)
+
+
+@effect(
     "Paid for content, phrasings come to be answered alike, and what is needed still decides the answer.",
     kind="ours",
-    baseline="paid for entropy",
+    method=lambda: _rewarded(by="content"),
+    controls={"paid for entropy": lambda: _rewarded(by="entropy")},
+    step_sizes=(1.25, 5.0, 20.0, 80.0, 320.0),
+    criteria=[Less("divergence", times=0.2), More("dependence", by=-0.1)],
+    seeds=5,
+    trials=1,
+    cost="slow",
 )
-def alike() -> Finding:
-    found: dict[str, float] = {}
-    for by in ("content", "entropy"):
-        fell, kept = [], []
-        for seed in range(2):
-            tree, policy = recommender(seed=seed)
-            before = divergence(tree, policy), dependence(tree, policy)
-            train_policy(tree, policy, by=by)
-            fell.append(1 - divergence(tree, policy) / before[0])
-            kept.append(dependence(tree, policy) / before[1])
-        found |= {f"divergence falls by, {by}": sum(fell) / 2, f"dependence on the need kept, {by}": sum(kept) / 2}
-    return Finding(
-        measured=found,
-        criterion="by content: divergence falls by >= 0.8, and >= 0.9 of the dependence is kept",
-        holds=found["divergence falls by, content"] >= 0.8 and found["dependence on the need kept, content"] >= 0.9,
-        note="By entropy the divergence hardly falls. Means of 2 seeds.",
-    )
+def alike(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
+    return _alike(algorithm, seed, step_size)
 
 
 @claim(
@@ -90,3 +113,23 @@ def too_wide() -> Finding:
         note="The best that this reward knows is one answer for everything, and it is not found: each prompt is soon "
         "certain of an answer of its own, and who is certain no longer tries others. What is needed is lost in part.",
     )
+
+
+@mutation("The consistency counts against the answer.", kills=counter_example)
+def wrong_sign(replace: Replace) -> None:
+    forward = ParaphraseConsistency.forward
+
+    def bent(self: ParaphraseConsistency, experience: Experience) -> torch.Tensor:
+        return -forward(self, experience)
+
+    replace(ParaphraseConsistency, "forward", bent)
+
+
+@mutation("Each phrasing is compared with itself.", kills=counter_example)
+def with_itself(replace: Replace) -> None:
+    forward = ParaphraseConsistency.forward
+
+    def bent(self: ParaphraseConsistency, experience: Experience) -> torch.Tensor:
+        return forward(self.but(within=self.of), experience)
+
+    replace(ParaphraseConsistency, "forward", bent)

@@ -1,12 +1,15 @@
 """These programs measure what the paper of IPO claims."""
 
+from torch import Tensor
+
 from polopt.algorithm import Algorithm
-from polopt.claim import Finding, claim
+from polopt.claim import Finding, Replace, claim, mutation
 from polopt.lab.policy import TabularPolicy
 from polopt.lab.preferences import descended, paired
 from polopt.lab.tree import TokenTree
 from polopt.methods.dpo import dpo
 from polopt.methods.ipo import ipo
+from polopt.objectives import SquaredLink
 
 
 def _margins(algorithm: Algorithm, rate: float) -> tuple[float, float]:
@@ -35,3 +38,16 @@ def finite_margin() -> Finding:
         criterion="IPO's margin within 1e-6 of 2 at both, DPO's 1.3 times as large at 1000 and above 10",
         holds=max(abs(ours - 2), abs(later - 2)) < 1e-6 and other_later > max(10, 1.3 * other),
     )
+
+
+@mutation("The margin's target is 1 / tau.", kills=finite_margin)
+def twice_as_far(replace: Replace) -> None:
+    replace(SquaredLink, "forward", lambda self, margin: (margin - 2 * self.target).square())
+
+
+@mutation("The loss is logistic: the margin has no target.", kills=finite_margin)
+def logistic(replace: Replace) -> None:
+    def forward(self: SquaredLink, margin: Tensor) -> Tensor:
+        return -(margin / self.target).sigmoid().log()
+
+    replace(SquaredLink, "forward", forward)

@@ -1,9 +1,12 @@
 """These programs measure what the paper of PDIS claims."""
 
-from polopt.claim import Finding, claim
+import numpy as np
+
+from polopt.claim import Finding, Replace, claim, mutation
 from polopt.lab.logged import PROBLEMS, estimated, small_problem
 from polopt.methods.pdis import pdis
-from polopt.metrics import TrajectoryImportanceSampling
+from polopt.metrics import LoggedDecisions, PerDecisionImportanceSampling, TrajectoryImportanceSampling
+from polopt.metrics.off_policy import WeightedTerms
 
 
 @claim(
@@ -49,3 +52,23 @@ def varies_less() -> Finding:
         holds=sorted(ratios)[len(ratios) // 2] < 1 and lower >= 15,
         note="No theorem: where later weights and earlier rewards offset each other, whole episodes can vary less.",
     )
+
+
+@mutation("A reward's weight leaves out the decision that earned it.", kills=unbiased)
+def own_decision(replace: Replace) -> None:
+    def terms(self: PerDecisionImportanceSampling, table: LoggedDecisions) -> WeightedTerms:
+        discount = self.gamma ** np.arange(table.reward.shape[1])
+        weights = np.pad(table.log_weights(), ((0, 0), (1, 0)))[:, :-1]
+        return WeightedTerms(weights, discount * table.reward, self.self_normalised, weights)
+
+    replace(PerDecisionImportanceSampling, "terms", terms)
+
+
+@mutation("Every reward has the whole episode's weight.", kills=varies_less)
+def whole_episode(replace: Replace) -> None:
+    def terms(self: PerDecisionImportanceSampling, table: LoggedDecisions) -> WeightedTerms:
+        discount = self.gamma ** np.arange(table.reward.shape[1])
+        weights = np.repeat(table.log_weights()[:, -1:], table.reward.shape[1], axis=1)
+        return WeightedTerms(weights, discount * table.reward, self.self_normalised, weights)
+
+    replace(PerDecisionImportanceSampling, "terms", terms)

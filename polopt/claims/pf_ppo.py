@@ -1,8 +1,12 @@
 """These programs measure what the paper of PF-PPO claims."""
 
+from typing import Any
+
 from polopt.algorithm import Algorithm
-from polopt.claim import Finding, claim
+from polopt.claim import Finding, Replace, claim, mutation
+from polopt.experience import Experience
 from polopt.lab import TabularPolicy, TokenTree, train
+from polopt.lab.effects import More, effect
 from polopt.lab.selection import Trusted, as_rows, rewarded
 from polopt.methods.pf_ppo import RankedRows, pf_ppo
 from polopt.metrics import most_reliable
@@ -44,32 +48,63 @@ def reliability() -> Finding:
     )
 
 
-def true_reward(algorithm: Algorithm, prompts: int) -> float:
-    """True value after 40 batches of a policy trained on the reward of a bandit of 32 contexts and 16 arms; mean of 5
-    seeds. Rewards are to be trusted at their extremes."""
-    found = []
-    for seed in range(5):
-        reward, truth = rewarded(32, 16, "extreme reward", seed)
-        tree = TokenTree.bandit(reward.tolist())
-        policy = TabularPolicy(tree, critic=True)
-        train(algorithm.but(), tree, policy, steps=40, rate=16.0, rows=prompts, seed=seed)
-        found.append((tree.log_probabilities(policy).detach().exp() * truth).sum(1).mean().item())
-    return sum(found) / len(found)
+PLAIN: dict[str, Any] = {"select": []}
 
 
-@claim(
-    "From as many updated rows it learns at least as much of the truth.",
+def _true_reward(side: tuple[Algorithm, int], seed: int, step_size: float) -> dict[str, float]:
+    """The true value after 40 batches of a policy trained on the reward of a bandit of 32 contexts and 16 arms. Rewards
+    are to be trusted at their extremes. A side is a sentence and the prompts of a batch."""
+    algorithm, prompts = side
+    reward, truth = rewarded(32, 16, "extreme reward", seed)
+    tree = TokenTree.bandit(reward.tolist())
+    policy = TabularPolicy(tree, critic=True)
+    train(algorithm, tree, policy, steps=40, rate=step_size, rows=prompts, seed=seed)
+    true = (tree.log_probabilities(policy).detach().exp() * truth).sum(1).mean().item()
+    return {"true reward": true, "reward": tree.value(policy).item()}
+
+
+@effect(
+    "From as many updated rows it learns more of the truth.",
     kind="headline",
-    baseline="PPO on all answers, 64 updated rows a batch; and on as many rollouts",
+    method=lambda: (pf_ppo(kl=0.0), 32),
+    controls={"ppo": lambda: (pf_ppo(kl=0.0).but(PLAIN), 8)},
+    step_sizes=(4.0, 8.0, 16.0, 32.0, 64.0, 128.0),
+    criteria=[More("true reward", by=0.0)],
+    cost="slow",
+    note="64 rows a batch on both sides; a filtered batch costs 4 times the rollouts of a plain one of as many rows.",
 )
-def learns() -> Finding:
-    filtered = pf_ppo(kl=0.0)
-    plain = filtered.but(select=[])
-    ours, rows, rollouts = (true_reward(s, n) for s, n in ((filtered, 32), (plain, 8), (plain, 32)))
-    return Finding(
-        measured={"true reward": ours, "all, 64 rows": rows, "all, as many rollouts": rollouts},
-        criterion="true reward >= that of all answers at equal updated rows (5 seeds, 40 batches)",
-        holds=ours >= rows,
-        note="A filtered batch costs 4 times the rollouts of a plain one of as many rows; the third number learns from "
-        "every one of those. Extreme rows have larger advantages, which is also a longer step.",
-    )
+def learns(side: tuple[Algorithm, int], *, seed: int, step_size: float) -> dict[str, float]:
+    return _true_reward(side, seed, step_size)
+
+
+@effect(
+    "It does so from as many rollouts, too.",
+    kind="limit",
+    method=lambda: (pf_ppo(kl=0.0), 32),
+    controls={"ppo": lambda: (pf_ppo(kl=0.0).but(PLAIN), 32)},
+    step_sizes=(4.0, 8.0, 16.0, 32.0, 64.0, 128.0),
+    criteria=[More("true reward", by=0.0)],
+    cost="slow",
+)
+def as_many_rollouts(side: tuple[Algorithm, int], *, seed: int, step_size: float) -> dict[str, float]:
+    return _true_reward(side, seed, step_size)
+
+
+@mutation("The setting `worst` is ignored.", kills=reliability)
+def worst_ignored(replace: Replace) -> None:
+    forward = RankedRows.forward
+
+    def bent(self: RankedRows, experience: Experience) -> Experience:
+        return forward(self.but(worst=0), experience)
+
+    replace(RankedRows, "forward", bent)
+
+
+@mutation("Rows are ranked over the whole batch, not in their group.", kills=reliability)
+def whole_batch(replace: Replace) -> None:
+    forward = RankedRows.forward
+
+    def bent(self: RankedRows, experience: Experience) -> Experience:
+        return forward(self, experience.replace(group=experience.group * 0))
+
+    replace(RankedRows, "forward", bent)

@@ -66,12 +66,6 @@ def success(tree: TokenTree, policy: TabularPolicy) -> float:
         return tree.value(policy).item()
 
 
-def log_likelihood(tree: TokenTree, policy: TabularPolicy) -> float:
-    """Mean over tasks of the log-probability of a right answer; outcomes are 0 or 1."""
-    with torch.no_grad():
-        return (tree.log_probabilities(policy).exp() * tree.outcome).sum(1).log().mean().item()
-
-
 def mixed_share(counts: Tensor, p: Tensor) -> float:
     """Expected fraction of groups with right and wrong answers."""
     return (1 - p**counts - (1 - p) ** counts).mean().item()

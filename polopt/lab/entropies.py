@@ -116,10 +116,3 @@ def fork_curve(
 
     train(algorithm, tree, policy, steps=steps, rate=rate, rows=4, epochs=epochs, seed=seed, watch=watch)
     return seen
-
-
-def at_equal_success(ours: list[tuple[float, float, float]], base: list[tuple[float, float, float]]) -> list[float]:
-    """Returns the final success and both entropies of `ours`, then the entropies of `base` when it first has that
-    success."""
-    there = next((point for point in base if point[0] >= ours[-1][0]), base[-1])
-    return [*ours[-1], *there[1:]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -59,11 +59,13 @@ class Thrift(NamedTuple):
     hard_lowest: float
 
 
-def thrift(algorithm: Algorithm, *, steps: int = 1500, rate: float = 0.3, seeds: int = 4, groups: int = 8) -> Thrift:
+def thrift(
+    algorithm: Algorithm, *, steps: int = 1500, rate: float = 0.3, seeds: int | Sequence[int] = 4, groups: int = 8
+) -> Thrift:
     """Trains the bandit's policy by gradient descent on `steps` batches of `groups` questions, and returns its
-    measurements."""
+    measurements. seeds: their number, or the seeds themselves."""
     found = []
-    for seed in range(seeds):
+    for seed in range(seeds) if isinstance(seeds, int) else seeds:
         tree, policy = length_bandit()
         lowest = 1.0
         for batch, _ in enumerate(_learning(algorithm, tree, policy, rate, groups, seed), start=1):
@@ -75,17 +77,6 @@ def thrift(algorithm: Algorithm, *, steps: int = 1500, rate: float = 0.3, seeds:
         length = probs @ torch.arange(1.0, LENGTHS + 1, dtype=torch.double)
         found.append([*rightness(tree, policy).tolist(), length[:EASY].mean(), length[EASY:].mean(), lowest])
     return Thrift(*torch.tensor(found, dtype=torch.double).mean(0).tolist())
-
-
-def stable_for(algorithm: Algorithm, *, most: int, rate: float = 0.3, groups: int = 8, seed: int = 0) -> int:
-    """Batches, in fives, until the success rate on hard questions has fallen below half of its initial value; at most
-    `most`."""
-    tree, policy = length_bandit()
-    start = rightness(tree, policy)[1].item()
-    for batch, _ in enumerate(_learning(algorithm, tree, policy, rate, groups, seed), start=1):
-        if batch >= most or (batch % 5 == 0 and rightness(tree, policy)[1].item() < start / 2):
-            break
-    return batch
 
 
 def rightness(tree: TokenTree, policy: LinearPolicy) -> Tensor:

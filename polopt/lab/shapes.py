@@ -105,7 +105,7 @@ def noisy_labels(algorithm: Algorithm, start: float, flips: float, rate: float, 
     return found
 
 
-def windfall_bandit(algorithm: Algorithm, seed: int) -> tuple[float, float]:
+def windfall_bandit(algorithm: Algorithm, seed: int, rate: float = 2.0) -> tuple[float, float]:
     """Returns the success after 60 steps on 4 plain prompts, and on 4 prompts with large random rewards.
 
     In the latter any answer, right or wrong, has a reward 100 larger with probability 0.15.
@@ -117,6 +117,6 @@ def windfall_bandit(algorithm: Algorithm, seed: int) -> tuple[float, float]:
 
     tree = TokenTree.bandit([[1.0] + [0.0] * 7] * 8, kinds=["plain"] * 4 + ["windfall"] * 4)
     policy = TabularPolicy(tree)
-    train(algorithm, tree, policy, steps=60, rate=2.0, rows=8, seed=seed, draw=draw)
+    train(algorithm, tree, policy, steps=60, rate=rate, rows=8, seed=seed, draw=draw)
     right = tree.log_probabilities(policy).detach().exp()[:, 0]
     return right[:4].mean().item(), right[4:].mean().item()

@@ -17,7 +17,7 @@ from polopt.sampling.parts import RolloutRequest
 
 class Corridor(nn.Module):
     """`steps` turns with one decision each, of `actions`; it ends well where action 0 was taken at every one of the
-    `decisive` steps. Elsewhere nothing depends on the action.
+    `decisive` steps. Elsewhere nothing depends on the action. The outcome is turned round with probability `flipped`.
 
     It is the policy too, a softmax over free logits at each step, uniform at first, and the source of its own episodes,
     `rows` in a batch.
@@ -26,11 +26,18 @@ class Corridor(nn.Module):
     size = 1
 
     def __init__(
-        self, *, steps: int = 8, actions: int = 4, decisive: Sequence[int] = (2, 5), rows: int = 16, seed: int = 0
+        self,
+        *,
+        steps: int = 8,
+        actions: int = 4,
+        decisive: Sequence[int] = (2, 5),
+        rows: int = 16,
+        seed: int = 0,
+        flipped: float = 0.0,
     ) -> None:
         super().__init__()
         self.logits = nn.Parameter(torch.zeros(steps, actions, dtype=torch.double))
-        self.decisive, self.rows = list(decisive), rows
+        self.decisive, self.rows, self.flipped = list(decisive), rows, flipped
         self.generator = torch.Generator().manual_seed(seed)
 
     def success(self) -> Tensor:
@@ -53,6 +60,9 @@ class Corridor(nn.Module):
         rows, steps = len(group), len(self.logits)
         taken = torch.multinomial(self.logits.softmax(-1), rows, replacement=True, generator=self.generator).T
         outcome = (taken[:, self.decisive] == 0).all(1).double()
+        if self.flipped:
+            turned = torch.rand(rows, generator=self.generator) < self.flipped
+            outcome = torch.where(turned, 1 - outcome, outcome)
         batch = Experience(mask=torch.ones(rows, steps, dtype=torch.bool), extras={"tokens": taken}, horizon=steps)
         evaluation = self.evaluate(batch)
         return batch.replace(
@@ -71,10 +81,12 @@ class Corridor(nn.Module):
         raise NotImplementedError("the corridor has no demonstrations")
 
 
-def walk(algorithm: Algorithm, rate: float, seed: int, goal: float = 0.9, most: int = 400) -> tuple[int, float]:
+def walk(
+    algorithm: Algorithm, rate: float, seed: int, goal: float = 0.9, most: int = 400, flipped: float = 0.0
+) -> tuple[int, float]:
     """Updates, one on each batch of one group, until the corridor is passed with probability `goal`; and the largest
     norm of one of their steps."""
-    corridor, algorithm, longest = Corridor(rows=group_of(algorithm), seed=seed), algorithm.but(), 0.0
+    corridor, algorithm, longest = Corridor(rows=group_of(algorithm), seed=seed, flipped=flipped), algorithm.but(), 0.0
     for update in range(most):
         if corridor.success() >= goal:
             return update, longest

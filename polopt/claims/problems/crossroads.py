@@ -27,11 +27,11 @@ class Roads(NamedTuple):
     columns: Tensor
 
     @staticmethod
-    def learn(algorithm: Algorithm, seed: int, most: int = 150) -> int:
+    def learn(algorithm: Algorithm, seed: int, most: int = 150, rate: float = 8.0) -> int:
         """Batches of one group until the policy is right half the time, on short roads."""
         tree, policy, _ = crossroads(filler=4)
         algorithm = algorithm.but({"sampling.look.windows": (4,)})
-        loop = training(algorithm, tree, policy, rate=8.0, seed=seed)
+        loop = training(algorithm, tree, policy, rate=rate, seed=seed)
         for batches in range(1, most + 1):
             next(loop)
             if tree.value(policy) >= 0.5:

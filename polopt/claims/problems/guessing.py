@@ -24,7 +24,9 @@ class Learned(NamedTuple):
     right: float
 
 
-def guess_or_reason(algorithm: Algorithm, *, steps: int = 1500, rate: float = 0.1, copies: int = 8) -> Learned:
+def guess_or_reason(
+    algorithm: Algorithm, *, steps: int = 1500, rate: float = 0.1, copies: int = 8, seed: int = 0
+) -> Learned:
     """A guess is right with probability 1/2. Reasoning is right with probability sigmoid(c), where c rises from -2 by
     0.01 with every attempt, up to 3. The policy begins with logits 1 for the guess, 0 for reasoning and 0.5 for noise.
     Answers are "0", "1" and "2". The copies are prompts that share nothing: runs side by side, each at this rate."""
@@ -40,7 +42,7 @@ def guess_or_reason(algorithm: Algorithm, *, steps: int = 1500, rate: float = 0.
         skill.index_add_(0, prompt[arm == REASON], torch.full_like(chance[arm == REASON], 0.01)).clamp_(max=3)
         return torch.bernoulli(chance, generator=generator)
 
-    train(algorithm, tree, policy, steps=steps, rate=rate * copies, rows=copies, draw=draw)
+    train(algorithm, tree, policy, steps=steps, rate=rate * copies, rows=copies, seed=seed, draw=draw)
     probs = tree.log_probabilities(policy).detach().exp()
     reasoned, flawed = probs[:, REASON], probs[:, GUESS] / 2
     right = flawed + reasoned * skill.sigmoid()
