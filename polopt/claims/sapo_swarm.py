@@ -2,10 +2,15 @@
 
 import torch
 
+import polopt.claims.problems.swarm as swarm_problem
+import polopt.methods.sapo_swarm as module
 from polopt.backends import LocalPool
-from polopt.claim import Finding, claim
-from polopt.claims.problems.swarm import cumulative, pull_of_shared
+from polopt.claim import Finding, Replace, claim, mutation
+from polopt.claims.problems.swarm import cumulative, knowing, pull_of_shared
+from polopt.experience import Experience
+from polopt.lab.source import TreeSource
 from polopt.methods.sapo_swarm import sapo_swarm
+from polopt.metrics import mixed_groups
 
 
 def swarm(external: float, idle: int = 0) -> float:
@@ -63,3 +68,53 @@ def correction() -> Finding:
         criterion="corrected < 1e-12, as one's own > 0.1 (exact, all answers listed, no clip and no baseline)",
         holds=off[0] < 1e-12 and off[1] > 0.1,
     )
+
+
+def _reading(share: float, batches: int = 8) -> tuple[list[Experience], list[Experience]]:
+    """The groups that a node takes from another one, which published four batches before; and all that it published."""
+    pool = LocalPool(name="claims.swarm")
+    pool.clear()
+    nodes = []
+    for number, name in enumerate(("reader", "writer")):
+        policy = knowing(number, unknown=0.1)
+        algorithm = sapo_swarm(external=share, node=name).but({"sampling.pool": pool})
+        nodes.append((algorithm, TreeSource(policy.tree, policy, rows=64, seed=number)))
+    (reader, reads), (writer, writes) = nodes
+    published = [writer.sampling(writes) for _ in range(4)]
+    read = [reader.sampling(reads) for _ in range(batches)]
+    pool.clear()
+    return read, published
+
+
+def _mixed(batches: list[Experience]) -> float:
+    """Share of the groups that hold different outcomes."""
+    return sum(mixed_groups(batch.outcome, batch.group).item() for batch in batches) / len(batches)
+
+
+@claim(
+    "Half of a batch's groups are others', and of those that all have equal outcomes none is taken.",
+    kind="identity",
+    baseline="the groups that the other has published, many of them of equal outcomes",
+)
+def taken() -> Finding:
+    read, published = _reading(share=0.5)
+    external = [batch[batch.extras["external"]] for batch in read]
+    shares = [len(part) / len(batch) for part, batch in zip(external, read, strict=True)]
+    varied, offered = _mixed(external), _mixed(published)
+    return Finding(
+        measured={"least share of others'": min(shares), "most": max(shares), "theirs with contrast": varied}
+        | {"published with contrast": offered},
+        criterion="share 1/2 in each of 8 batches, all of theirs with contrast; of those published less than 0.75",
+        holds=min(shares) == max(shares) == 0.5 and varied == 1 and offered < 0.75,
+        note="Two nodes, each of which solves one of six tasks and knows little of the others; eight groups of eight.",
+    )
+
+
+@mutation("Others' groups are taken though all their outcomes are equal.", kills=taken)
+def takes_equal_outcomes(replace: Replace) -> None:
+    replace(module, "MixedGroups", lambda: lambda batch: batch)
+
+
+@mutation("The log-probabilities of the node that sampled are not taken over.", kills=correction)
+def not_taken_over(replace: Replace) -> None:
+    replace(swarm_problem, "as_drawn", lambda batch, drawn: batch)

@@ -4,13 +4,15 @@ import copy
 import functools
 
 import torch
+from torch import Tensor
 
+import polopt.methods.score as module
 from polopt.algorithm import Algorithm
-from polopt.claim import Finding, claim
+from polopt.claim import Finding, Replace, claim, mutation
 from polopt.claims.problems.turns import TwoTurns, copier
 from polopt.experience import Experience
 from polopt.lab import TabularPolicy, expectation, flat_gradient, train
-from polopt.methods.score import TurnRewards, score
+from polopt.methods.score import TurnAdvantage, TurnRewards, score
 
 
 @claim("With alpha 10 a corrected answer is worth 11, a spoilt one -10.", kind="identity", baseline="alpha 0")
@@ -141,3 +143,19 @@ def a_weight() -> Finding:
         criterion="distance < 1e-12; without the weight > 0.1",
         holds=off < 1e-12 and without > 0.1,
     )
+
+
+@mutation("The bonus is for being right, not for being righter than before.", kills=table)
+def bonus_forgets_the_first(replace: Replace) -> None:
+    forward = TurnAdvantage.forward
+
+    def forgets(self: TurnAdvantage, experience: Experience) -> Tensor:
+        rewards = torch.where(experience.turn > 0, experience.extras["answer_reward"], 0)
+        return forward(self, experience.replace(extras={"answer_reward": rewards}))
+
+    replace(TurnAdvantage, "forward", forgets)
+
+
+@mutation("Stage 1 rewards the first attempt as well.", kills=one_at_a_time)
+def first_is_rewarded(replace: Replace) -> None:
+    replace(module, "TurnRewards", lambda weights=(): TurnRewards())

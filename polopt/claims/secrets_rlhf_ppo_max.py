@@ -1,12 +1,17 @@
 """These programs measure what the paper of PPO-max claims."""
 
+import torch
+
+import polopt.methods.secrets_rlhf_ppo_max as module
 from polopt.algorithm import Algorithm
-from polopt.claim import Finding, claim
+from polopt.claim import Finding, Replace, claim, mutation
 from polopt.credit import GAE
+from polopt.experience import Experience
 from polopt.lab import train
 from polopt.lab.demonstrations import overrated
 from polopt.methods.ppo import ppo
 from polopt.methods.secrets_rlhf_ppo_max import secrets_rlhf_ppo_max
+from polopt.rewards import ClippedReward, ScaledReward
 
 
 def course(algorithm: Algorithm, seed: int) -> tuple[list[float], list[float]]:
@@ -66,3 +71,41 @@ def monitored() -> Finding:
         criterion="1 nat is passed before the truth has lost a tenth of its peak, in all 3 runs of bare PPO",
         holds=min(lead_times) > 0,
     )
+
+
+@claim(
+    "The reward is the score in units of all earlier scores, then clipped, and the distance to the reference.",
+    kind="identity",
+    baseline="the scores as they are, clipped",
+)
+def scaled() -> Finding:
+    generator = torch.Generator().manual_seed(0)
+    scores = 3 + 5 * torch.randn(4, 16, generator=generator, dtype=torch.double)
+    logp, ref = (-1 - torch.rand(16, 1, generator=generator, dtype=torch.double) for _ in range(2))
+    algorithm = secrets_rlhf_ppo_max(centred=True, reward_clip=0.3, kl=0.5)
+    off, raw = 0.0, 0.0
+    for number, batch in enumerate(scores):
+        experience = Experience(
+            mask=torch.ones(16, 1, dtype=torch.bool), outcome=batch, rollout_logp=logp, ref_logp=ref
+        )
+        found = algorithm.reward(experience)[:, 0] + 0.5 * (logp - ref)[:, 0]
+        before = scores[:number].flatten()
+        unit, centre = (before.std(), before.mean()) if number else (1.0, 0.0)
+        off = max(off, (found - ((batch - centre) / unit).clamp(-0.3, 0.3)).abs().max().item())
+        raw = max(raw, (found - batch.clamp(-0.3, 0.3)).abs().max().item())
+    return Finding(
+        measured={"largest error": off, "of scores as they are": raw},
+        criterion="< 1e-12 in 4 batches; the scores as they are, clipped, more than 0.1 off",
+        holds=off < 1e-12 and raw > 0.1,
+    )
+
+
+@mutation("Scores are clipped before they are scaled.", kills=scaled)
+def clipped_first(replace: Replace) -> None:
+    replace(module, "ScaledReward", lambda reward, centred: ClippedReward(reward=reward, limit=0.3))
+    replace(module, "ClippedReward", lambda reward, limit: ScaledReward(reward=reward, centred=True))
+
+
+@mutation("Scores are divided, but their mean is not taken off.", kills=scaled)
+def not_centred(replace: Replace) -> None:
+    replace(module, "ScaledReward", lambda reward, centred: ScaledReward(reward=reward))

@@ -1,8 +1,10 @@
 """These programs measure what the paper of SFT claims."""
 
-from polopt.claim import Finding, claim
+import polopt.methods.sft as module
+from polopt.claim import Finding, Replace, claim, mutation
 from polopt.lab.claims import fitted
 from polopt.methods.sft import sft
+from polopt.objectives import SequenceMean
 
 
 @claim(
@@ -15,3 +17,8 @@ def frequencies() -> Finding:
         criterion="total variation < 1e-3, before > 0.1",
         holds=after < 1e-3 and before > 0.1,
     )
+
+
+@mutation("The mean is over rows, so that tokens of long answers weigh less.", kills=frequencies)
+def mean_over_rows(replace: Replace) -> None:
+    replace(module, "TokenMean", SequenceMean)

@@ -2,7 +2,8 @@
 
 import torch
 
-from polopt.claim import Finding, claim
+import polopt.methods.spo as module
+from polopt.claim import Finding, Replace, claim, mutation
 from polopt.credit import RelativeAdvantage
 from polopt.experience import Experience
 from polopt.lab import TabularPolicy, TokenTree, TreeSource
@@ -97,3 +98,23 @@ def learns_faster() -> Finding:
         "nothing is gained. Where each token pays its share, the others' noise goes, and some updates with it, but the "
         "rollouts cost more tokens than that saves.",
     )
+
+
+@mutation("The last segment ends with its own value, not with the reward.", kills=telescopes)
+def ends_without_reward(replace: Replace) -> None:
+    def forward(self: SegmentAdvantage, experience: Experience) -> torch.Tensor:
+        last = experience.extras["cut_value"].gather(1, experience.extras["cut"].int().cumsum(1).argmax(1)[:, None])
+        return whole(self, experience.replace(outcome=last[:, 0]))
+
+    whole = SegmentAdvantage.forward
+    replace(SegmentAdvantage, "forward", forward)
+
+
+@mutation("Rows of a group share values at equal places, whatever they have said before.", kills=nearer)
+def shares_by_place(replace: Replace) -> None:
+    def states(batch: Experience, rows: torch.Tensor, columns: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        blank = batch.replace(extras={"tokens": torch.zeros_like(batch.extras["tokens"])})
+        return by_tokens(blank, rows, columns)
+
+    by_tokens = module._states
+    replace(module, "_states", states)

@@ -5,8 +5,11 @@ from collections.abc import Callable
 
 import torch
 
+import polopt.methods.srpo_routing as module
 from polopt.algorithm import Algorithm
-from polopt.claim import Finding, claim
+from polopt.claim import Finding, Replace, claim, mutation
+from polopt.evaluation import Evaluation
+from polopt.experience import Experience
 from polopt.features.masks import HasTeacher
 from polopt.lab import TreeSource, TreeTeacher, train
 from polopt.lab.claims import effective
@@ -14,8 +17,8 @@ from polopt.lab.problems import one_decisive
 from polopt.methods.grpo import grpo
 from polopt.methods.sdpo import sdpo
 from polopt.methods.srpo_routing import TeacherCertainty, srpo_routing
-from polopt.objectives import Clip, TokenMean
-from polopt.teachers import TEACHER_FIELDS, SelfTeacher
+from polopt.objectives import BranchedObjective, Clip, TokenMean
+from polopt.teachers import TEACHER_FIELDS, SelfTeacher, Sibling
 
 
 @claim(
@@ -26,6 +29,8 @@ from polopt.teachers import TEACHER_FIELDS, SelfTeacher
 def identities() -> Finding:
     tree, policy = one_decisive(success=0.3)
     algorithm = srpo_routing(beta=2.0)
+    assert isinstance(algorithm.objective, BranchedObjective)
+    rewarded, distilled = (branch.rows for branch in algorithm.objective.routes)
     teacher = TreeTeacher(policy, algorithm.teacher or SelfTeacher())
     batch = algorithm.sampling(TreeSource(tree, policy, rows=64, needs=algorithm.required_fields))
     batch = algorithm.compute_advantages(teacher.teach(batch, TEACHER_FIELDS))
@@ -36,17 +41,21 @@ def identities() -> Finding:
     plain = _grpo().objective(batch, evaluation).loss
     wrong = batch.outcome < 1
     has_sibling = torch.stack([(~wrong & (batch.group == g)).any() for g in batch.group])
+    to = wrong & has_sibling
+    assert rewarded is not None
+    assert distilled is not None
+    astray = int((distilled(batch) != to).sum() + (rewarded(batch) != ~to).sum())
     return Finding(
         measured={
             "weights' mean off 1": abs(weights.mean().item() - 1),
             "largest weight": weights.max().item(),
             "distance to GRPO": abs((algorithm.objective(without_teacher, evaluation).loss - plain).item()),
-            "rows routed wrongly": float((HasTeacher(below=1.0)(batch) != (wrong & has_sibling)).sum()),
+            "rows routed wrongly": float(astray),
         },
         criterion="means and distance < 1e-12, no row routed wrongly; largest weight > 1.01",
         holds=abs(weights.mean().item() - 1) < 1e-12
         and abs((algorithm.objective(without_teacher, evaluation).loss - plain).item()) < 1e-12
-        and bool((HasTeacher(below=1.0)(batch) == (wrong & has_sibling)).all())
+        and astray == 0
         and weights.max().item() > 1.01,
     )
 
@@ -144,3 +153,21 @@ def lasts() -> Finding:
         holds=success["SRPO"] >= success["GRPO"] - 0.005,
         note="Late in the run nearly all wrong answers have a right sibling, and no push; half of each keeps it.",
     )
+
+
+@mutation("Weights are relative to all decisions, not to those that are distilled.", kills=identities)
+def mean_over_all(replace: Replace) -> None:
+    forward = TeacherCertainty.forward
+
+    def diluted(self: TeacherCertainty, experience: Experience, evaluation: Evaluation) -> torch.Tensor:
+        batch = experience.full_batch
+        share = (batch.mask & batch.extras["has_teacher_signal"][:, None]).sum() / batch.mask.sum()
+        return forward(self, experience, evaluation) / share
+
+    replace(TeacherCertainty, "forward", diluted)
+
+
+@mutation("Right answers with a right sibling are distilled, too.", kills=identities)
+def distils_right_ones(replace: Replace) -> None:
+    replace(module, "HasTeacher", lambda below, invert=False: HasTeacher(invert=invert))
+    replace(module, "Sibling", lambda rows: Sibling())
