@@ -1,10 +1,17 @@
 """These programs measure what the paper of STEER claims."""
 
-import torch
+import math
+import sys
 
-from polopt.claim import Finding, claim
+import torch
+from torch import Tensor
+
+from polopt.claim import Finding, Replace, claim, mutation
+from polopt.evaluation import Evaluation
+from polopt.experience import Experience
 from polopt.lab.entropies import arms, correlation, entropy_after, entropy_kept, softmaxes
-from polopt.methods.steer import entropy_change, steer
+from polopt.methods.steer import STEERWeight, entropy_change, steer
+from polopt.objectives import Surrogate
 from polopt.ops import entropy_of
 from polopt.policies.vocabulary import entropy_slope
 
@@ -61,3 +68,45 @@ def keeps_entropy() -> Finding:
         and all(k.reached and k.success >= 0.98 for k in (plain, paper, exact)),
         note="The default, down to 0.8, is a mild intervention: what it leaves differs little from GRPO's.",
     )
+
+
+@claim(
+    "The decision whose update changes the entropy most weighs 0.8, one that does not change it 1.",
+    kind="identity",
+    baseline="GRPO: 1 for all",
+)
+def weighed() -> Finding:
+    """Of three decisions, the second is taken with the probability at which the score is 0: log pi = -H."""
+    probabilities = torch.tensor([0.1, math.exp(-1.0), 0.6], dtype=torch.double)[:, None]
+    evaluation = Evaluation(logp=probabilities.log(), entropy=torch.ones(3, 1, dtype=torch.double))
+    batch = Experience(
+        mask=torch.ones(3, 1, dtype=torch.bool),
+        advantage=torch.tensor([[1.0], [-1.0], [0.5]], dtype=torch.double),
+        rollout_logp=probabilities.log(),
+        full_batch_evaluation=evaluation,
+    )
+    objective = steer(weight=0.8).objective
+    assert isinstance(objective, Surrogate)
+    found = objective.weights[0](batch, evaluation)[:, 0]
+    change = (batch.advantage * (1 - probabilities) * (probabilities.log() + 1)).abs()[:, 0]
+    off = (found - 0.8 ** (change / change.max())).abs().max().item()
+    return Finding(
+        measured={"most change": found[0].item(), "none": found[1].item(), "less": found[2].item(), "error": off},
+        criterion="0.8, 1, and between them; error < 1e-12",
+        holds=off < 1e-12 and abs(found[0].item() - 0.8) < 1e-12 and found[1].item() > 1 - 1e-12,
+    )
+
+
+@mutation("Decisions that change the entropy most weigh most.", kills=weighed)
+def backwards(replace: Replace) -> None:
+    whole = STEERWeight._map
+    replace(STEERWeight, "_map", lambda self, change: whole(self, change.max() - change))
+
+
+@mutation("The entropy is left out of the score.", kills=first_order)
+def without_entropy(replace: Replace) -> None:
+    def bare(push: Tensor, logp: Tensor, entropy: Tensor, entropy_slope: Tensor | None = None) -> Tensor:
+        return whole(push, logp, 0 * entropy, entropy_slope)
+
+    whole = entropy_change
+    replace(sys.modules[__name__], "entropy_change", bare)

@@ -4,15 +4,16 @@ from collections.abc import Callable
 
 import torch
 
+import polopt.methods.t_ppo as module
 from polopt import ops
 from polopt.algorithm import Algorithm
-from polopt.claim import Finding, claim
+from polopt.claim import Finding, Replace, claim, mutation
 from polopt.credit import GAE
 from polopt.experience import Experience
 from polopt.lab import TreeSource
 from polopt.lab.claims import with_exact_critic
 from polopt.lab.problems import corridor
-from polopt.methods.t_ppo import t_ppo
+from polopt.methods.t_ppo import DecoupledTargets, t_ppo
 
 LENGTH, WINDOW = 60, 15
 # As if an unfinished answer had ended where its window does.
@@ -104,3 +105,35 @@ def corridor_in_windows() -> Finding:
         note="32 rows a batch. A batch of windows holds fewer tokens, so tokens buy more updates: that is why it needs "
         "fewer of them here. Stopped at 120 batches, which hides how much worse ending them is.",
     )
+
+
+@claim(
+    "The critic learns the outcome of finished answers, whatever lambda the advantages have.",
+    kind="identity",
+    baseline="the targets of the advantages' own lambda",
+)
+def targets() -> Finding:
+    tree, policy = with_exact_critic(*corridor(LENGTH))
+    algorithm = t_ppo(window=WINDOW)
+    source = TreeSource(tree, policy, rows=64, needs=algorithm.required_fields)
+    batch = algorithm.sampling(source)
+    found, own = algorithm.credit.value_target(batch), GAE(lam=0.95, cut="zero").value_target(batch)
+    assert found is not None
+    assert own is not None
+    rows = batch.mask & batch.terminated[:, None]
+    off, other = ((x - batch.outcome[:, None])[rows].abs().max().item() for x in (found, own))
+    return Finding(
+        measured={"largest error": off, "at the advantages' lambda": other, "decisions": float(rows.sum())},
+        criterion="< 1e-12; at the advantages' lambda > 0.01",
+        holds=off < 1e-12 and other > 0.01,
+    )
+
+
+@mutation("Answers end with their window.", kills=biased_at_the_cut)
+def ends_with_the_window(replace: Replace) -> None:
+    replace(module, "GAE", lambda lam, cut, open="cut": GAE(lam=lam, cut=cut, open="cut"))
+
+
+@mutation("The critic's targets have the lambda of the advantages.", kills=targets)
+def one_lambda(replace: Replace) -> None:
+    replace(module, "DecoupledTargets", lambda credit, target: DecoupledTargets(credit=credit, target=credit))

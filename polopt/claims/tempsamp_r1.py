@@ -4,13 +4,14 @@ import math
 
 import torch
 
+import polopt.methods.tempsamp_r1 as module
 from polopt.algorithm import Algorithm
-from polopt.claim import Finding, claim
+from polopt.claim import Finding, Replace, claim, mutation
 from polopt.experience import Experience
 from polopt.lab import train, training
 from polopt.lab.demonstrations import an_interval
 from polopt.methods.grpo import grpo
-from polopt.methods.tempsamp_r1 import Way, tempsamp_r1
+from polopt.methods.tempsamp_r1 import BentReward, Way, tempsamp_r1
 
 
 def advantages(way: Way, rewards: list[float]) -> list[float]:
@@ -93,3 +94,17 @@ def calmer() -> Finding:
         criterion="less in >= 4 of 5 seeds, over 20 steps",
         holds=lower >= 4,
     )
+
+
+@mutation("Above the knee rewards differ as much as before.", kills=not_pushed_down)
+def steep_above(replace: Replace) -> None:
+    replace(
+        module,
+        "BentReward",
+        lambda reward, knee, above, below: BentReward(reward=reward, knee=knee, above=1.0, below=below),
+    )
+
+
+@mutation("The solution is not a row of its group.", kills=not_pushed_down)
+def solution_apart(replace: Replace) -> None:
+    replace(module, "IncludeDemonstrations", lambda credit: credit)

@@ -2,8 +2,10 @@
 
 import torch
 
-from polopt.claim import Finding, claim
+import polopt.methods.tricks_lite_ppo as module
+from polopt.claim import Finding, Replace, claim, mutation
 from polopt.experience import Experience
+from polopt.features.groupings import SamePrompt
 from polopt.lab.shapes import noisy_labels, norms_in_one_batch
 from polopt.methods.dr_grpo import dr_grpo
 from polopt.methods.grpo import grpo
@@ -64,3 +66,8 @@ def label_noise() -> Finding:
         "small, so the other prompts move faster than in their own std. It shrinks once the steps are large enough for "
         "both, and it is gone where noise makes the easy groups as mixed as the others.",
     )
+
+
+@mutation("The std is the group's.", kills=rare_answers)
+def std_of_the_group(replace: Replace) -> None:
+    replace(module, "WholeBatch", SamePrompt)

@@ -2,14 +2,15 @@
 
 import torch
 
+import polopt.methods.typhoon_s_ink_grpo as module
 from polopt.algorithm import Algorithm
-from polopt.claim import Finding, claim
+from polopt.claim import Finding, Replace, claim, mutation
 from polopt.lab import LeafGradient, TabularPolicy, TreeSource, flat_gradient, train
 from polopt.lab.demonstrations import read_or_guess
 from polopt.lab.problems import digits
 from polopt.methods.sft import sft
 from polopt.methods.typhoon_s_ink_grpo import typhoon_s_ink_grpo
-from polopt.sampling import RawTexts
+from polopt.sampling import RawTexts, WithTexts
 
 
 def accuracy(algorithm: Algorithm, rate: float = 75.0) -> float:
@@ -55,3 +56,8 @@ def average() -> Finding:
         criterion="< 0.1 over 1,000 draws; against weight alone > 0.3",
         holds=errors[0.06] < 0.1 and errors[0.1] > 0.3,
     )
+
+
+@mutation("Every batch reads texts: the probability is ignored.", kills=average)
+def always_reads(replace: Replace) -> None:
+    replace(module, "WithTexts", lambda rows, length, probability: WithTexts(rows=rows, length=length))

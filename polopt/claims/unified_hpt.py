@@ -3,14 +3,16 @@
 import torch
 from torch import Tensor
 
+import polopt.methods.unified_hpt as module
 from polopt.algorithm import Algorithm
-from polopt.claim import Finding, claim
+from polopt.claim import Finding, Replace, claim, mutation
 from polopt.evaluation import Evaluation
 from polopt.experience import Experience
 from polopt.lab import train
 from polopt.lab.demonstrations import two_kinds
 from polopt.methods.unified_hpt import unified_hpt
 from polopt.objectives import Clip, ClipWeight, PolicyGradient, SaturatedRatio, Surrogate
+from polopt.sampling import WithSolutions
 
 
 def slots(stable: Tensor, denominator: Tensor, advantage: Tensor, logp: Tensor) -> Tensor:
@@ -79,3 +81,8 @@ def best_of_both() -> Finding:
         holds=reward["HPT"] >= best + 0.05,
         note="Half of each imitates 0.8 even where the policy had found 1.0.",
     )
+
+
+@mutation("Every prompt is imitated: the gate is ignored.", kills=best_of_both)
+def always_imitates(replace: Replace) -> None:
+    replace(module, "WithSolutions", lambda gate: WithSolutions(gate=1.0 if gate == 0 else gate))

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import torch
 
+import polopt.methods.v0_5 as module
 from polopt.algorithm import Algorithm
-from polopt.claim import Finding, claim
+from polopt.claim import Finding, Replace, claim, mutation
 from polopt.experience import Experience
 from polopt.features.rows import RowField
 from polopt.lab import TabularPolicy, TokenTree, TreeSource
 from polopt.lab.abilities import OraclePredictor
 from polopt.methods.dr_grpo import dr_grpo
 from polopt.methods.rloo import rloo
-from polopt.methods.v0_5 import ShrunkMean, v0_5
+from polopt.methods.v0_5 import ShrunkMean, marginal_gain, trust_in_mean, v0_5
 
 
 def drawn(error: float, prompts: int = 20_000, k: int = 4) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -131,3 +132,13 @@ def gradient() -> Finding:
         holds=found["row left out"][0] < 1e-10 and quotient < 0.8 and found["row kept"][0] < found["group's mean"][0],
         note="Exact, over all 16 outcomes of a group at 19 success rates; no further rollouts are bought.",
     )
+
+
+@mutation("The mean's variance is that of values from -1 to 1: four times as much.", kills=fused_error)
+def variance_of_other_values(replace: Replace) -> None:
+    replace(module, "trust_in_mean", lambda mean, prior, variance: trust_in_mean(mean, prior, 4 * variance))
+
+
+@mutation("More is bought where prior and mean agree.", kills=spends)
+def buys_where_they_agree(replace: Replace) -> None:
+    replace(module, "marginal_gain", lambda error, count: marginal_gain(1 - error, count))
