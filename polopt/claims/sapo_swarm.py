@@ -4,54 +4,60 @@ import torch
 
 import polopt.claims.problems.swarm as swarm_problem
 import polopt.methods.sapo_swarm as module
+from polopt.algorithm import Algorithm
 from polopt.backends import LocalPool
 from polopt.claim import Finding, Replace, claim, mutation
 from polopt.claims.problems.swarm import cumulative, knowing, pull_of_shared
 from polopt.experience import Experience
+from polopt.lab.effects import More, effect
 from polopt.lab.source import TreeSource
 from polopt.methods.sapo_swarm import sapo_swarm
 from polopt.metrics import mixed_groups
 
-
-def swarm(external: float, idle: int = 0) -> float:
-    """Mean value over nodes and rounds of 8 nodes; the last `idle` of them publish an untrained policy's answers."""
-    return cumulative(lambda node, pool: sapo_swarm(external=external).but(
-        {"sampling.node": node, "sampling.pool": LocalPool(name=pool)}
-    ), idle=idle)  # fmt: skip
+STEP_SIZES = (1.0, 2.0, 4.0, 8.0)
 
 
-@claim(
+def _swarm(algorithm: Algorithm, seed: int, step_size: float, idle: int = 0) -> dict[str, float]:
+    """Mean value over nodes and 40 rounds of 8 nodes; the last `idle` of them publish an untrained policy's answers."""
+
+    def node(name: str, pool: str) -> Algorithm:
+        return algorithm.but({"sampling.node": name, "sampling.pool": LocalPool(name=pool)})
+
+    return {"mean reward": cumulative(node, seed=seed, step_size=step_size, idle=idle)}
+
+
+@effect(
     "Nodes that know one task each gather 1.3 times the reward when half of each batch is others'.",
     kind="headline",
-    baseline="as many groups and steps, all of them their own",
+    method=sapo_swarm,
+    controls={"as many groups and steps, all of them their own": lambda: sapo_swarm(external=0.0)},
+    step_sizes=STEP_SIZES,
+    criteria=[More("mean reward", times=1.3)],
+    seeds=5,
+    trials=1,
     cost="slow",
+    note="8 nodes, 6 tasks. Nodes that share sample half as much.",
 )
-def sharing() -> Finding:
-    found = {share: swarm(share) for share in (0.0, 0.25, 0.5, 0.75)}
-    return Finding(
-        measured={f"mean reward, {round(8 * (1 - x))} own, {round(8 * x)} shared": y for x, y in found.items()}
-        | {"4 shared over none": found[0.5] / found[0.0]},
-        criterion="4 / 4 >= 1.3 times 8 / 0 (8 nodes, 6 tasks, 40 rounds, 2 seeds)",
-        holds=found[0.5] >= 1.3 * found[0.0],
-    )
+def sharing(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
+    return _swarm(algorithm, seed, step_size)
 
 
-@claim(
-    "With three idle nodes among them, 6 of 8 groups from others gather no more than 4 of 8.",
+@effect(
+    "With three idle nodes among them, 4 of 8 groups from others gather more than 6 of 8.",
     kind="part",
-    baseline="4 own, 4 shared",
+    method=sapo_swarm,
+    controls={"6 of 8": lambda: sapo_swarm(external=0.75)},
+    step_sizes=STEP_SIZES,
+    criteria=[More("mean reward", times=1.0)],
+    seeds=5,
+    trials=1,
     cost="slow",
     refuted=True,
+    note="A node computes the reward in its own environment and passes over groups of equal rewards: of a node that "
+    "knows nothing it takes just the groups in which something was right by luck.",
 )
-def too_much() -> Finding:
-    half, most = swarm(0.5, idle=3), swarm(0.75, idle=3)
-    return Finding(
-        measured={"4 / 4": half, "2 / 6": most},
-        criterion="2 / 6 <= 4 / 4 (5 nodes that learn, 3 that publish what an untrained policy says)",
-        holds=most <= half,
-        note="A node pays what it reads by its own world and passes over what is paid all alike: of a node that knows "
-        "nothing it takes just the groups in which something was right by luck. More of them did no harm here.",
-    )
+def too_much(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
+    return _swarm(algorithm, seed, step_size, idle=3)
 
 
 @claim(

@@ -13,7 +13,9 @@ from polopt.experience import Experience
 from polopt.features.masks import HasTeacher
 from polopt.lab import TreeSource, TreeTeacher, train
 from polopt.lab.claims import effective
-from polopt.lab.problems import one_decisive
+from polopt.lab.effects import Less, effect
+from polopt.lab.problems import decisive_tokens, one_decisive
+from polopt.lab.progress import learned
 from polopt.methods.grpo import grpo
 from polopt.methods.sdpo import sdpo
 from polopt.methods.srpo_routing import TeacherCertainty, srpo_routing
@@ -114,28 +116,30 @@ def keeps_answers() -> Finding:
         measured={f"effective right answers of 27, {name}": value for name, value in kept.items()},
         criterion="SRPO's >= 0.9 of GRPO's; SDPO's <= 0.5 of GRPO's",
         holds=kept["SRPO"] >= 0.9 * kept["GRPO"] and kept["SDPO"] <= 0.5 * kept["GRPO"],
-        note="100 batches, some 10 times what it takes to get 90 % right; a teacher that copies the sibling's tokens.",
+        note="100 batches, some 10 times what it takes to get 90 % right; a teacher that copies the sibling's tokens. "
+        "GRPO keeps them as well: this is no gain over it.",
     )
 
 
-@claim(
+@effect(
     "Sooner than GRPO: 90 % right in at most 0.7 of its batches.",
     kind="headline",
-    baseline="GRPO",
+    method=srpo_routing,
+    controls={"grpo": lambda: _grpo(), "half of each": lambda: _mixed()},
+    step_sizes=(64.0, 128.0, 256.0, 512.0, 1024.0),
+    criteria=[Less("steps", times=0.7)],
+    seeds=6,
+    trials=2,
+    budget="answers",
     cost="slow",
     refuted=True,
+    note="One token of seven decides, and the teacher understands which. A wrong answer that is distilled no longer "
+    "pushes, and the divergence pulls less than an advantage of many standard deviations.",
 )
-def sooner() -> Finding:
-    steps = {name: _course(name)[0] for name in SENTENCES}
-    return Finding(
-        measured={f"batches to 90 %, {name}": value for name, value in steps.items()},
-        criterion="SRPO's <= 0.7 of GRPO's",
-        holds=steps["SRPO"] <= 0.7 * steps["GRPO"],
-        note="It takes longer: a wrong answer that is distilled no longer pushes, and the divergence pulls less than "
-        "an advantage of many standard deviations. Routing does not beat half of each; the distillation added to GRPO "
-        "on all rows was the fastest. With steps three times as large SRPO and GRPO are both there in 3 batches. "
-        "In a table nothing is shared between prefixes, and steps are plain gradient steps.",
-    )
+def sooner(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
+    tree, policy = decisive_tokens(seed)
+    teacher = TreeTeacher(policy, algorithm.teacher, sees="decisive") if algorithm.teacher is not None else None
+    return learned(algorithm, (tree, policy), steps=200, step_size=step_size, seed=seed, goal=0.9, teacher=teacher)
 
 
 @claim(
