@@ -36,7 +36,9 @@ def _swarm(algorithm: Algorithm, seed: int, step_size: float, idle: int = 0) -> 
     seeds=5,
     trials=1,
     cost="slow",
-    note="8 nodes, 6 tasks. Nodes that share sample half as much.",
+    refuted=True,
+    note="8 nodes, 6 tasks. It gathers 1.32 times as much, but the interval includes 1.3. Nodes that "
+    "share sample half as much.",
 )
 def sharing(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
     return _swarm(algorithm, seed, step_size)

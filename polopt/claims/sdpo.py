@@ -74,7 +74,7 @@ def by_hand() -> Finding:
     source = TreeSource(tree, policy, rows=64, needs=algorithm.required_fields)
     batch = algorithm.compute_advantages(teacher.teach(algorithm.sampling(source), TEACHER_FIELDS))
     with torch.no_grad():  # the policy has moved since
-        policy.logits += torch.randn(policy.logits.shape, generator=torch.Generator().manual_seed(0)).double()
+        policy.logits.add_(torch.randn(policy.logits.shape, generator=torch.Generator().manual_seed(0)).double())
     evaluation = policy.evaluate(batch, algorithm.objective.required_outputs | {"logits"})
     found = algorithm.objective(batch, evaluation).loss.item()
     p, total, learns, capped = evaluation.logits.softmax(-1), 0.0, 0, 0

@@ -20,7 +20,7 @@ from polopt.objectives import Surrogate
 from polopt.ops import entropy_of
 from polopt.policies.vocabulary import entropy_slope
 
-STEP_SIZES = (0.25, 0.5, 1.0, 2.0)
+STEP_SIZES = (0.25, 0.5, 1.0, 2.0, 4.0)
 
 
 @claim(
@@ -53,8 +53,8 @@ def first_order() -> Finding:
     controls={"weights of 1 (grpo)": lambda: steer(group=16, weight=1.0)},
     step_sizes=STEP_SIZES,
     criteria=[More("entropy", times=1.5)],
-    seeds=5,
-    trials=1,
+    seeds=10,
+    trials=3,
     cost="slow",
     note="A smaller uniform weight is a smaller step, of which GRPO has the best. The paper's own weights, down to "
     "0.8, are a mild intervention.",

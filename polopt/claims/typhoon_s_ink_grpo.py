@@ -32,7 +32,9 @@ def _texts_alone() -> Algorithm:
     seeds=5,
     trials=1,
     cost="slow",
-    note="25 facts, guessed 1 time in 400. Skills that answer by reasoning are not part of it.",
+    refuted=True,
+    note="25 facts, guessed 1 time in 400. It leads both, but not by as much as with small steps: with large ones GRPO "
+    "finds half of the facts by chance.",
 )
 def both(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
     return _accuracy(algorithm, seed, step_size)
