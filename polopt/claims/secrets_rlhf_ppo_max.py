@@ -41,8 +41,10 @@ def course(algorithm: Algorithm, seed: int, step_size: float = 20.0) -> tuple[li
     seeds=5,
     trials=1,
     cost="slow",
-    note="Final over highest true reward, each side at the step size of its highest peak: 5 % of 64 arms are overrated "
-    "by 10. A difference of 0.2 is the paper's 0.9 against 0.7.",
+    refuted=True,
+    note="Final over highest true reward, each side at the step size of its highest peak. That of PPO without any of "
+    "it is small: it has not collapsed after 150 batches, and its peak is higher. A difference of 0.2 is the paper's "
+    "0.9 against 0.7.",
 )
 def no_collapse(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
     seen, _ = course(algorithm, seed, step_size)

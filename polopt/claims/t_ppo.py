@@ -15,7 +15,7 @@ from polopt.lab.problems import corridor
 from polopt.methods.t_ppo import DecoupledTargets, t_ppo
 
 LENGTH, WINDOW = 60, 15
-STEP_SIZES = (0.05, 0.1, 0.2, 0.4)
+STEP_SIZES = (0.05, 0.1, 0.2, 0.4, 0.8)
 # As if an unfinished answer had ended where its window does.
 AS_ENDED = {"credit.credit.open": "cut"}
 
@@ -93,10 +93,12 @@ def _effort(algorithm: Algorithm, seed: int, step_size: float) -> dict[str, floa
     controls={"a window of 60 (ppo)": lambda: t_ppo(window=LENGTH)},
     step_sizes=STEP_SIZES,
     criteria=[Less("steps in a row", times=0.5), Less("tokens", times=1.1)],
-    seeds=6,
-    trials=2,
+    seeds=12,
+    trials=3,
     cost="slow",
-    note="A batch of windows holds fewer tokens, so tokens buy more updates: that is why it needs fewer of them here.",
+    refuted=True,
+    note="At small steps, equal for both, it needs 0.6 of the tokens and 0.4 of the time, as a batch of windows holds "
+    "fewer tokens. Whole walks bear larger steps, and then need fewer batches.",
 )
 def corridor_in_windows(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
     return _effort(algorithm, seed, step_size)
