@@ -86,7 +86,7 @@ def by_hand() -> Finding:
         mixture = 0.7 * own + 0.3 * other
         divergence = 0.3 * (other * (other / mixture).log()).sum() + 0.7 * (own * (own / mixture).log()).sum()
         ratio = (evaluation.logp - batch.rollout_logp)[row, place].exp().item()
-        total += float(min(ratio, 2.0) * divergence)
+        total += min(ratio, 2.0) * divergence.item()
         learns, capped = learns + 1, capped + int(ratio > 2)
     return Finding(
         measured={"loss": found, "by hand": total / learns, "decisions": float(learns), "above the cap": float(capped)},
