@@ -155,4 +155,5 @@ def bonus_forgets_the_first(replace: Replace) -> None:
 
 @mutation("Stage 1 rewards the first attempt as well.", kills=one_at_a_time)
 def first_is_rewarded(replace: Replace) -> None:
+    first_stage.cache_clear()
     replace(module, "TurnRewards", lambda weights=(): TurnRewards())
