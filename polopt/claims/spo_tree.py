@@ -2,7 +2,8 @@
 
 import torch
 
-from polopt.claim import Finding, claim
+import polopt.methods.spo_tree as module
+from polopt.claim import Finding, Replace, claim, mutation
 from polopt.credit import GroupMean, LeaveOneOut, RelativeAdvantage
 from polopt.experience import Experience
 from polopt.lab import TabularPolicy, TokenTree, TreeSource
@@ -78,3 +79,24 @@ def nearer() -> Finding:
         criterion=">= 3x, with no more tokens",
         holds=quotient >= 3 and tokens <= 1,
     )
+
+
+@mutation("A node is worth its best child, not its children's mean.", kills=shrinks)
+def best_child(replace: Replace) -> None:
+    def best(worth: torch.Tensor, children: torch.Tensor, parents: torch.Tensor) -> torch.Tensor:
+        return worth.scatter_reduce(0, parents, children, "amax", include_self=False)
+
+    replace(module, "_mean_of_children", best)
+
+
+@mutation("Edges are compared with all of their level, not with their siblings.", kills=nearer)
+def whole_level(replace: Replace) -> None:
+    grow = TreeRollouts._grow
+
+    def one_parent(
+        self: TreeRollouts, source: TreeSource
+    ) -> tuple[list[Experience], list[torch.Tensor], list[torch.Tensor]]:
+        levels, parents, begins = grow(self, source)
+        return levels, [torch.zeros_like(p) if depth else p for depth, p in enumerate(parents)], begins
+
+    replace(TreeRollouts, "_grow", one_parent)

@@ -2,8 +2,12 @@
 
 import torch
 
-from polopt.claim import Finding, claim
+import polopt.methods.tricks_lite_ppo as module
+from polopt.algorithm import Algorithm
+from polopt.claim import Finding, Replace, claim, mutation
 from polopt.experience import Experience
+from polopt.features.groupings import SamePrompt
+from polopt.lab.effects import More, effect
 from polopt.lab.shapes import noisy_labels, norms_in_one_batch
 from polopt.methods.dr_grpo import dr_grpo
 from polopt.methods.grpo import grpo
@@ -19,8 +23,7 @@ from polopt.objectives import TokenMean
 def rare_answers() -> Finding:
     right = torch.cat([torch.arange(8) < k for k in (1, 4, 7)]).double()
     batch = Experience(mask=torch.ones(24, 1).bool(), reward=right, group=torch.arange(3).repeat_interleave(8))
-    plain = grpo(group=8, kl=0).but(**{"objective.aggregate": TokenMean()})
-    sentences = {"lite": tricks_lite_ppo(), "grpo": plain, "dr-grpo": dr_grpo()}
+    sentences = {"lite": tricks_lite_ppo(), "grpo": _token_mean(), "dr-grpo": dr_grpo()}
     measured = {f"largest advantage, {n}": s.credit(batch).max().item() for n, s in sentences.items() if n != "dr-grpo"}
     ratio = {}
     for name, algorithm in sentences.items():
@@ -39,28 +42,48 @@ def rare_answers() -> Finding:
 
 
 @claim(
-    "Where every third near-unanimous group has one wrong label, more true reward after equal steps.",
-    kind="headline",
-    baseline="GRPO with a token mean, equal rate",
-    cost="slow",
+    "Under GRPO hard prompts pull more than twice as much as without a std.",
+    kind="limit",
+    baseline="Dr. GRPO",
     refuted=True,
 )
-def label_noise() -> Finding:
-    plain = grpo(group=8, kl=0).but(**{"objective.aggregate": TokenMean()})
-    lead = {}
-    for name, start, flips, rate in (
-        ("one label in 30 % of easy groups", 0.99, 0.0436, 1.0),
-        ("the same, 16x the rate", 0.99, 0.0436, 16.0),
-        ("30 % of the easy labels", 0.95, 0.3, 1.0),
-    ):
-        ours, base = (noisy_labels(s, start, flips, rate, seeds=10) for s in (tricks_lite_ppo(), plain))
-        lead[name] = ours - base
+def pulls_twice() -> Finding:
+    ratio = {}
+    for name, algorithm in (("grpo", _token_mean()), ("dr-grpo", dr_grpo())):
+        hard, medium, _ = norms_in_one_batch(algorithm, [0.02, 0.5, 0.98])
+        ratio[name] = hard / medium
+    quotient = ratio["grpo"] / ratio["dr-grpo"]
     return Finding(
-        measured={f"lead, {name}": value for name, value in lead.items()},
-        criterion="every lead >= 0.01 of success",
-        holds=min(lead.values()) >= 0.01,
-        note="It leads in the first setting alone. The lead is not in the noisy prompts: there both end alike. "
-        "Near-unanimous groups make the batch's std "
-        "small, so the other prompts move faster than in their own std. It shrinks once the steps are large enough for "
-        "both, and it is gone where noise makes the easy groups as mixed as the others.",
+        measured={f"pull of success 0.02 over 0.5, {n}": x for n, x in ratio.items()} | {"quotient": quotient},
+        criterion="quotient > 2 (groups of 8)",
+        holds=quotient > 2,
+        note="Exact. Groups of 8 at success 0.02 are mostly unanimous, so that the expected pull is 1.4 times as much; "
+        "the excess grows with the group.",
     )
+
+
+def _token_mean() -> Algorithm:
+    return grpo(group=8, kl=0).but(**{"objective.aggregate": TokenMean()})
+
+
+@effect(
+    "Where every third near-unanimous group has one wrong label, it ends with more true reward.",
+    kind="headline",
+    method=tricks_lite_ppo,
+    controls={"grpo with a token mean": _token_mean, "dr-grpo": dr_grpo},
+    step_sizes=(2.0, 8.0, 32.0, 128.0),
+    criteria=[More("success", by=0.01)],
+    trials=2,
+    cost="slow",
+    refuted=True,
+    note="At small steps, equal for both, it leads by two points: near-unanimous groups make the batch's std small, "
+    "and its steps large. At each side's own step size a tenth of a point is left.",
+)
+def label_noise(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
+    """10 easy prompts of success 0.99, one label of 8 wrong in 30 % of their groups, and 10 of success 0.3."""
+    return {"success": noisy_labels(algorithm, 0.99, 0.0436, step_size, seeds=1, first=seed)}
+
+
+@mutation("The std is the group's.", kills=rare_answers)
+def std_of_the_group(replace: Replace) -> None:
+    replace(module, "WholeBatch", SamePrompt)

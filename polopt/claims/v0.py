@@ -7,12 +7,17 @@ import itertools
 
 import torch
 
-from polopt.claim import Finding, claim
-from polopt.lab.abilities import Abilities, Foreseen, abilities, checkpoints, foresee
+import polopt.methods.v0 as module
+from polopt.claim import Finding, Replace, claim, mutation
+from polopt.lab.abilities import Abilities, Foreseen, OraclePredictor, abilities, checkpoints, foresee
+from polopt.lab.policy import TabularPolicy
+from polopt.lab.source import TreeSource
+from polopt.lab.tree import TokenTree
 from polopt.methods.grpo import grpo
+from polopt.methods.v0 import PredictedAllocator, v0
 from polopt.metrics import router_regret
 from polopt.sampling import InContext, fit
-from polopt.sampling.allocation import allocate, knapsack_value
+from polopt.sampling.allocation import allocate, allocate_exactly, knapsack_value
 
 
 @functools.cache
@@ -135,3 +140,43 @@ def next_checkpoint() -> Finding:
         note="Transformers of four layers that learn sums modulo 5 fail at sums of their own, which no text tells. On "
         "reasoning tasks of several kinds, with small language policies, it holds: benchmarks/results/predictor.md.",
     )
+
+
+@claim(
+    "Counts are worth as much as any of their sum: more where success is neither sure nor out of reach.",
+    kind="identity",
+    baseline="8 rollouts for every task; and counts of the opposite rates",
+)
+def bought() -> Finding:
+    rates = torch.tensor([0.02, 0.1, 0.3, 0.5, 0.7, 0.9, 0.98], dtype=torch.float64)
+    tree = TokenTree.bandit([[1.0, 0.0]] * len(rates))
+    policy = TabularPolicy(tree).set_probabilities(torch.stack([rates, 1 - rates], 1))
+    predictor = OraclePredictor(rates=rates.tolist(), vocabulary=tree.vocabulary)
+    algorithm = v0(most=16).but(**{"sampling.budget.predictor": predictor})
+    batch = algorithm.sampling(TreeSource(tree, policy, rows=8 * len(rates)))
+    counts = torch.bincount(batch.extras["index"], minlength=len(rates))
+    exact = allocate_exactly(rates, 8 * len(rates), 2, 16)
+    worth = {name: float(knapsack_value(n.double(), rates).sum()) for name, n in (
+        ("found", counts), ("best", exact), ("even", torch.full_like(counts, 8)),
+        ("of opposite rates", exact.flip(0)),
+    )}  # fmt: skip
+    return Finding(
+        measured=worth | {f"rollouts at {p:g}": float(n) for p, n in zip(rates.tolist(), counts, strict=True)},
+        criterion="as many rollouts as even; worth the best of all, to 1e-12; even and of opposite rates at least 2 % "
+        "less",
+        holds=int(counts.sum()) == 8 * len(rates)
+        and abs(worth["found"] - worth["best"]) < 1e-12
+        and max(worth["even"], worth["of opposite rates"]) < 0.98 * worth["best"],
+        note="The best of all by dynamic programming over tasks and budgets.",
+    )
+
+
+@mutation("Rollouts go by the rate of failure.", kills=bought)
+def by_failure(replace: Replace) -> None:
+    predict = PredictedAllocator.predict
+    replace(PredictedAllocator, "predict", lambda self, source, tasks: 1 - predict(self, source, tasks))
+
+
+@mutation("The most that a task may get is ignored.", kills=bought)
+def without_most(replace: Replace) -> None:
+    replace(module, "allocate", lambda rate, total, least, most: allocate(rate, total, least, 128))

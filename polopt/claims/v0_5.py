@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import torch
 
+import polopt.methods.v0_5 as module
 from polopt.algorithm import Algorithm
-from polopt.claim import Finding, claim
+from polopt.claim import Finding, Replace, claim, mutation
 from polopt.experience import Experience
 from polopt.features.rows import RowField
 from polopt.lab import TabularPolicy, TokenTree, TreeSource
 from polopt.lab.abilities import OraclePredictor
+from polopt.lab.effects import More, effect
+from polopt.lab.progress import learned, uneven
 from polopt.methods.dr_grpo import dr_grpo
 from polopt.methods.rloo import rloo
-from polopt.methods.v0_5 import ShrunkMean, v0_5
+from polopt.methods.v0_5 import ShrunkMean, marginal_gain, trust_in_mean, v0_5
 
 
 def drawn(error: float, prompts: int = 20_000, k: int = 4) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -131,3 +134,34 @@ def gradient() -> Finding:
         holds=found["row left out"][0] < 1e-10 and quotient < 0.8 and found["row kept"][0] < found["group's mean"][0],
         note="Exact, over all 16 outcomes of a group at 19 success rates; no further rollouts are bought.",
     )
+
+
+@mutation("The mean's variance is that of values from -1 to 1: four times as much.", kills=fused_error)
+def variance_of_other_values(replace: Replace) -> None:
+    replace(module, "trust_in_mean", lambda mean, prior, variance: trust_in_mean(mean, prior, 4 * variance))
+
+
+@mutation("More is bought where prior and mean agree.", kills=spends)
+def buys_where_they_agree(replace: Replace) -> None:
+    replace(module, "marginal_gain", lambda error, count: marginal_gain(1 - error, count))
+
+
+@effect(
+    "It learns more from as many answers than baselines of the group alone.",
+    kind="headline",
+    method=v0_5,
+    controls={
+        "dr-grpo, groups of 6": lambda: dr_grpo(group=6),
+        "rloo, groups of 6": lambda: rloo(group=6, kl=0.0),
+    },
+    step_sizes=(32.0, 64.0, 128.0, 256.0, 512.0),
+    criteria=[More("mean success", by=0.02)],
+    trials=2,
+    budget="answers",
+    cost="slow",
+    refuted=True,
+    note="The predictor is untrained, and knows this policy's recent scores alone. The bound of two points is ours; "
+    "the paper has a tenth, with a trained one.",
+)
+def learns_more(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
+    return learned(algorithm, uneven(seed), steps=40, step_size=step_size, seed=seed)

@@ -2,8 +2,11 @@
 
 import numpy as np
 
-from polopt.claim import Finding, claim
+import polopt.methods.wis as module
+from polopt.claim import Finding, Replace, claim, mutation
 from polopt.lab.logged import PROBLEMS, small_problem
+from polopt.methods.wis import wis
+from polopt.metrics import TrajectoryImportanceSampling
 
 
 @claim(
@@ -39,3 +42,43 @@ def smaller_error() -> Finding:
         note="Exact, over all pairs of episodes that can be logged, in 20 random problems. With returns around 0 its "
         f"squared error is smaller in {sum(r < 1 for r in ratios[0.0])} of 20 problems only.",
     )
+
+
+@claim(
+    "It lies within the range of the logged returns, as the mean of them by their weights does.",
+    kind="part",
+    baseline="ordinary importance sampling, which leaves the range",
+)
+def within_range() -> Finding:
+    off, outside, ordinary = 0.0, 0, 0
+    for seed in PROBLEMS:
+        problem, behaviour, target = small_problem(seed)
+        episodes, chance = problem.all_episodes(behaviour, target)
+        draw = np.random.default_rng(seed)
+        for _ in range(10):
+            table = episodes[draw.choice(len(episodes), 3, p=chance / chance.sum())]
+            weights = np.exp((table.target_logp - table.behaviour_logp).sum(1))
+            returns = (0.9 ** np.arange(table.reward.shape[1]) * table.reward).sum(1)
+            found, plain = (wis(gamma=0.9, self_normalised=own).terms(table).estimate() for own in (True, False))
+            off = max(off, abs(found - float(weights @ returns / weights.sum())))
+            outside += not returns.min() - 1e-12 <= found <= returns.max() + 1e-12
+            ordinary += not returns.min() <= plain <= returns.max()
+    return Finding(
+        measured={"largest error": off, "outside": float(outside), "outside, ordinary": float(ordinary)},
+        criterion="error < 1e-12, never outside in 200 logs of 3 episodes; ordinary in more than 10",
+        holds=off < 1e-12 and outside == 0 and ordinary > 10,
+    )
+
+
+@mutation("The weights are not normalised by their sum.", kills=within_range)
+def not_normalised(replace: Replace) -> None:
+    replace(
+        module,
+        "TrajectoryImportanceSampling",
+        lambda self_normalised, **settings: TrajectoryImportanceSampling(self_normalised=False, **settings),
+    )
+
+
+@mutation("Returns are not discounted.", kills=within_range)
+def undiscounted(replace: Replace) -> None:
+    replace(module, "TrajectoryImportanceSampling", lambda gamma, **settings: TrajectoryImportanceSampling(**settings))

@@ -106,19 +106,19 @@ def until(
 
 
 def mixed_found(
-    algorithm: Algorithm, *, tasks: int = 400, prompts: int = 16, batches: int = 150
+    algorithm: Algorithm, *, tasks: int = 400, prompts: int = 16, batches: int = 150, seed: int = 0
 ) -> tuple[float, float]:
     """Returns the fractions of sampled groups with right and wrong answers before and after the success rates jump.
 
     The `tasks` success rates have logits N(-1, 3^2), constant in each phase; between the phases each logit changes by
     4, up or down.
     """
-    generator = torch.Generator().manual_seed(0)
+    generator = torch.Generator().manual_seed(seed)
     logits = -1 + 3 * torch.randn(tasks, generator=generator, dtype=torch.double)
     jump = 8 * torch.randint(0, 2, (tasks,), generator=generator) - 4
     tree, policy = solved_at(logits.sigmoid())
     algorithm = algorithm.but()
-    source, shares = TreeSource(tree, policy, rows=prompts * group_of(algorithm)), []
+    source, shares = TreeSource(tree, policy, rows=prompts * group_of(algorithm), seed=seed), []
     for now in (logits, logits + jump):
         p = now.sigmoid()
         policy.set_probabilities(torch.stack([p, 1 - p], 1))

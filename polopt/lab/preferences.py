@@ -60,7 +60,9 @@ def distance(tree: TokenTree, policy: TabularPolicy, target: Tensor) -> float:
     return (tree.log_probabilities(policy).detach().exp()[0] - target).abs().sum().item() / 2
 
 
-def length_and_reward(algorithm: Algorithm, prompts: int = 60, seed: int = 0, steps: int = 20) -> float:
+def length_and_reward(
+    algorithm: Algorithm, prompts: int = 60, seed: int = 0, steps: int = 20, rate: float = 10.0
+) -> float:
     """Returns the correlation of an answer's length with its implicit reward, over the answers of all pairs, after
     training.
 
@@ -76,7 +78,7 @@ def length_and_reward(algorithm: Algorithm, prompts: int = 60, seed: int = 0, st
         chosen, rejected = torch.multinomial(of_length, 1, generator=g)[:, 0].tolist()
         pairs.append((chosen + prompt * len(lengths), rejected + prompt * len(lengths)))
     batch = paired(tree, policy, pairs)
-    descended(algorithm, batch, policy, rate=10.0, steps=steps)
+    descended(algorithm, batch, policy, rate=rate, steps=steps)
     objective = algorithm.objective
     assert isinstance(objective, PairedObjective)
     reward = objective.implicit(batch, policy.evaluate(batch)).detach()

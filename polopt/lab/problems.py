@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from polopt.lab.policy import TabularPolicy, TinyTransformer
+from polopt.lab.policy import LinearPolicy, TabularPolicy, TinyTransformer
 from polopt.lab.tree import TokenTree
 
 
@@ -80,6 +80,28 @@ def one_decisive(success: float = 0.05) -> tuple[TokenTree, TabularPolicy]:
         others = policy.logits[at, :2].logsumexp(1)
         policy.logits[at, 2] = others + torch.logit(torch.tensor(success, dtype=torch.double))
     return tree, policy
+
+
+def decisive_tokens(
+    seed: int, prompts: int = 8, tokens: int = 7, success: float = 0.05, features: int = 128
+) -> tuple[TokenTree, LinearPolicy]:
+    """Returns prompts whose answers of `tokens` tokens of two are right if one token is the right one, of probability
+    `success` at first; the others do not matter.
+
+    Which token it is differs from prompt to prompt. Prefixes share parameters by random features, so that what is
+    learned of the others disturbs.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    place = torch.randint(tokens, (prompts,), generator=generator)
+    key = torch.randint(2, (prompts,), generator=generator)
+    tree = TokenTree.full(2, tokens, lambda p, answer: float(answer[place[p]] == key[p]), prompts=prompts)
+    start = TabularPolicy(tree).table().detach()
+    nodes = tree.nodes.view(prompts, len(tree.answers), -1)
+    for prompt in range(prompts):
+        at = nodes[prompt, :, tree.start + int(place[prompt])].unique()
+        start[at, key[prompt]] = torch.logit(torch.tensor(success, dtype=torch.double))
+    shared = torch.randn(len(start), features, generator=generator, dtype=torch.double) / features**0.5
+    return tree, LinearPolicy(tree, shared, start=start)
 
 
 def modular_sums(seed: int, base: int = 5) -> tuple[TokenTree, TinyTransformer]:

@@ -83,8 +83,8 @@ def steps_to(
     return most
 
 
-def noisy_labels(algorithm: Algorithm, start: float, flips: float, rate: float, seeds: int) -> float:
-    """True success after 100 steps on 20 prompts of 4 answers, mean of seeds.
+def noisy_labels(algorithm: Algorithm, start: float, flips: float, rate: float, seeds: int, first: int = 0) -> float:
+    """True success after 100 steps on 20 prompts of 4 answers, mean of `seeds` seeds from `first` on.
 
     Ten easy prompts, of success `start` at first, have labels that are wrong with probability `flips`; ten of success
     0.3 at first have true labels.
@@ -96,7 +96,7 @@ def noisy_labels(algorithm: Algorithm, start: float, flips: float, rate: float, 
         return torch.where(wrong, 1 - batch.outcome, batch.outcome)
 
     found = 0.0
-    for seed in range(seeds):
+    for seed in range(first, first + seeds):
         tree = TokenTree.bandit([[1.0, 0.0, 0.0, 0.0]] * 20)
         rates = torch.tensor([[start]] * 10 + [[0.3]] * 10, dtype=torch.double)
         policy = TabularPolicy(tree).set_probabilities(torch.cat([rates, (1 - rates).expand(-1, 3) / 3], 1))

@@ -69,7 +69,7 @@ class TreeTeacher:
         hints = self.spec(experience)
         rows = torch.tensor([row for row, hint in enumerate(hints) if hint is not None], dtype=torch.long)
         if not len(rows):
-            return experience.replace(extras=without_teacher(experience, names, self.policy.logits))
+            return experience.replace(extras=without_teacher(experience, names, next(self.policy.parameters())))
         hint_tokens = torch.stack([self._tokens(hints[row] or "", experience.mask.shape[1]) for row in rows.tolist()])
         with_hints = experience[rows].replace(extras={"hint": hint_tokens})
         outputs, top = frozenset({"entropy"}), self.spec.top

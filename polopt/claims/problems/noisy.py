@@ -48,10 +48,15 @@ class NoisyAccuracy(NamedTuple):
     batches: float
 
 
-def accuracy(algorithm: Algorithm, *, rate: float, flip: float, batches: int = 60, seeds: int = 10) -> NoisyAccuracy:
-    """True accuracy on `dispersed` after gradient descent on batches of all prompts, some outcomes turned round."""
+def accuracy(
+    algorithm: Algorithm, *, rate: float, flip: float, batches: int = 60, seeds: int = 10, first: int = 0
+) -> NoisyAccuracy:
+    """True accuracy on `dispersed` after gradient descent on batches of all prompts, some outcomes turned round.
+
+    A mean over `seeds` seeds from `first` on.
+    """
     final, reached = [], []
-    for seed in range(seeds):
+    for seed in range(first, first + seeds):
         tree, policy = dispersed(seed)
         flipped = Flipped(flip=flip, first=PROMPTS // 2 * ARMS, seed=seed)
         filtered = algorithm.but({"sampling.select": [flipped]})

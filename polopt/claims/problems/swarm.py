@@ -33,27 +33,31 @@ def knowing(task: int | None, tasks: int = 6, arms: int = 8, unknown: float = 0.
 
 
 def cumulative(
-    build: Callable[[str, str], Algorithm], *, nodes: int = 8, rounds: int = 40, idle: int = 0, seeds: int = 2
+    build: Callable[[str, str], Algorithm],
+    *,
+    seed: int,
+    step_size: float,
+    nodes: int = 8,
+    rounds: int = 40,
+    idle: int = 0,
 ) -> float:
-    """Exact value of the nodes that learn, mean over them, rounds and seeds. Node i solves task i modulo 6 from the
+    """Exact value of the nodes that learn, mean over them and rounds. Node i solves task i modulo 6 from the
     start; nodes take turns, and each batch is 8 groups. build: from a node's name and its pool's. The last `idle` nodes
     publish without learning, and solve none."""
-    total = 0.0
-    for seed in range(seeds):
-        pool = f"lab.swarm {seed}"
-        LocalPool(name=pool).clear()
-        policies = [knowing(i % 6 if i < nodes - idle else None) for i in range(nodes)]
-        loops = []
-        for i, policy in enumerate(policies):
-            rate = 2.0 if i < nodes - idle else 0.0
-            settings = {"rows": 8, "rate": rate, "seed": 100 * seed + i}
-            loops.append(training(build(f"n{i}", pool), policy.tree, policy, **settings))  # type: ignore[arg-type]
-        for _ in range(rounds):
-            for loop in loops:
-                next(loop)
-            learners = policies[: nodes - idle]
-            total += sum(p.tree.value(p).item() for p in learners) / (len(learners) * rounds * seeds)
-        LocalPool(name=pool).clear()
+    pool, total = f"lab.swarm {seed}", 0.0
+    LocalPool(name=pool).clear()
+    policies = [knowing(i % 6 if i < nodes - idle else None) for i in range(nodes)]
+    loops = []
+    for i, policy in enumerate(policies):
+        rate = step_size if i < nodes - idle else 0.0
+        settings = {"rows": 8, "rate": rate, "seed": 100 * seed + i}
+        loops.append(training(build(f"n{i}", pool), policy.tree, policy, **settings))  # type: ignore[arg-type]
+    learners = policies[: nodes - idle]
+    for _ in range(rounds):
+        for loop in loops:
+            next(loop)
+        total += sum(p.tree.value(p).item() for p in learners) / (len(learners) * rounds)
+    LocalPool(name=pool).clear()
     return total
 
 
