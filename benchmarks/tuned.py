@@ -209,6 +209,7 @@ def main() -> None:
     data: dict[str, Any] = {"about": about, "note": options.note, "tasks": {}}
     for task in options.tasks:
         data["tasks"][task] = raced(task, slugs, options.folder, options.processes)
+        data["about"]["load_after"] = os.getloadavg()
         RESULTS.with_suffix(".json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
         RESULTS.with_suffix(".md").write_text(markdown(data), encoding="utf-8")
     print(markdown(data))

@@ -31,8 +31,8 @@ RIGHT = {"reward.terms.1": RelativeLength()}
     trials=1,
     cost="slow",
     refuted=True,
-    note="Step sizes are chosen by the share of right answers less 0.2 of the length over its limit. Hard questions are "
-    "kept, and easy answers are longer by 0.4 tokens, with five seeds not surely by less than half a token.",
+    note="Step sizes are chosen by the share of right answers less 0.2 of the length over its limit. Hard questions "
+    "are kept, and easy answers are longer by 0.4 tokens, with five seeds not surely by less than half a token.",
 )
 def stable(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
     return _thrift(algorithm, seed, step_size)
