@@ -47,7 +47,11 @@ def test_a_proven_method_has_a_headline_effect_that_holds() -> None:
     proven = [slug for slug in po.slugs() if find(slug).tier == "proven"]
     assert proven
     for slug in proven:
-        assert any(claim.kind == "headline" and not claim.refuted for claim in claims_of(slug)), slug
+        assert any(c.kind == "headline" and not c.refuted and c.baseline for c in claims_of(slug)), slug
+
+
+def test_every_method_has_a_planted_bug() -> None:
+    assert [slug for slug in po.slugs() if not mutations_of(slug)] == []
 
 
 # What is said on a tree, where texts are numbers.
