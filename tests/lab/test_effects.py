@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from scipy import stats
 
 from polopt.claim import Finding
 from polopt.lab.effects import FIRST_TRIAL, Less, More, best_step_size, compared, effect
-from polopt.lab.progress import learned, uneven
+from polopt.lab.problems import decisive_tokens
+from polopt.lab.progress import learned, raised, uneven
 
 
 def found_of(method: float, control: float, noise: float = 0.1, **ways: Any) -> Finding:
@@ -197,3 +199,38 @@ def test_equal_sides_seldom_show_an_effect() -> None:
     found = sum(shown() for _ in range(600))
     low, high = stats.binom(600, 0.025).interval(0.999)
     assert low <= found <= high
+
+
+def test_raised_outcomes_change_no_gradient() -> None:
+    tree, policy = uneven(1, tasks=4)
+    higher, _ = raised((tree, policy), by=3.0)
+    assert higher.value(policy).item() == pytest.approx(tree.value(policy).item() + 3)
+    assert torch.allclose(higher.gradient(policy), tree.gradient(policy), atol=1e-12)
+
+
+def test_one_token_decides() -> None:
+    tree, policy = decisive_tokens(2, prompts=4, tokens=5)
+    p = tree.log_probabilities(policy).detach().exp()
+    assert (p * tree.outcome).sum(1).tolist() == pytest.approx([0.05] * 4)
+    right = tree.outcome.bool()
+    answers = torch.tensor(tree.answers)
+    # Half of all answers are right, those that agree in one place, and no other place tells right from wrong.
+    assert (right.sum(1) == 16).all()
+    for prompt in range(4):
+        agree = [answers[right[prompt], place].unique().numel() == 1 for place in range(5)]
+        assert sum(agree) == 1
+
+
+def test_a_teacher_without_anything_to_teach_leaves_a_linear_policy_alone() -> None:
+    """Its parameters are no table of logits."""
+    import polopt as po
+    from polopt.lab import TreeSource, TreeTeacher
+    from polopt.teachers import TEACHER_FIELDS
+
+    tree, policy = decisive_tokens(0, prompts=2, tokens=3, success=1e-9)
+    algorithm = po.method("sdpo")
+    source = TreeSource(tree, policy, rows=16, needs=algorithm.required_fields)
+    batch = algorithm.sampling(source)
+    assert algorithm.teacher is not None
+    taught = TreeTeacher(policy, algorithm.teacher).teach(batch, TEACHER_FIELDS)
+    assert not taught.extras["has_teacher_signal"].any()
