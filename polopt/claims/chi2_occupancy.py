@@ -41,7 +41,7 @@ def guarantee() -> Finding:
         )
         short[name] = (least - true).max().item()
     # The worst truth for each policy: correlated with the proxy as promised, against all else that the policy changed.
-    w = mu / problem.occupancy - 1
+    w = torch.where(problem.occupancy > 0, mu / problem.occupancy, 1) - 1
     off = w - proxy[:, None, None] * problem.proxy
     off = off / (problem.occupancy * off.square()).sum((-1, -2), keepdim=True).sqrt()
     r = problem.correlation

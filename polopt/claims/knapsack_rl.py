@@ -125,9 +125,9 @@ def exact() -> Finding:
         behind, plain = max(behind, 1 - ours / best), max(plain, 1 - other / best)
     return Finding(
         measured={"error of V": off, "behind the best": behind, "behind it by p (1 - p)": plain},
-        criterion="both < 1e-10, for 13 rates, and in 5 pools of 8 tasks by dynamic programming; p (1 - p) > 0.01 "
+        criterion="both < 1e-10, for 13 rates, and in 5 pools of 8 tasks by dynamic programming; p (1 - p) > 0.001 "
         "behind",
-        holds=off < 1e-10 and behind < 1e-10 and plain > 0.01,
+        holds=off < 1e-10 and behind < 1e-10 and plain > 0.001,
     )
 
 

@@ -21,6 +21,7 @@ def with_repeats() -> Algorithm:
     method=rft,
     controls={"with repeats": with_repeats},
     criteria=[More("right answers", times=1.15)],
+    seeds=30,
     note="The effective number of right answers of the policy that fits one batch, 8 of 32 arms right. Fits: no step.",
 )
 def diversity(algorithm: Algorithm, *, seed: int) -> dict[str, float]:

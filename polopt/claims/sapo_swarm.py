@@ -112,8 +112,8 @@ def taken() -> Finding:
     return Finding(
         measured={"least share of others'": min(shares), "most": max(shares), "theirs with contrast": varied}
         | {"published with contrast": offered},
-        criterion="share 1/2 in each of 8 batches, all of theirs with contrast; of those published less than 0.75",
-        holds=min(shares) == max(shares) == 0.5 and varied == 1 and offered < 0.75,
+        criterion="share 1/2 in each of 8 batches, all of theirs with contrast; of those published less than 0.9",
+        holds=min(shares) == max(shares) == 0.5 and varied == 1 and offered < 0.9,
         note="Two nodes, each of which solves one of six tasks and knows little of the others; eight groups of eight.",
     )
 

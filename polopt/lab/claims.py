@@ -170,10 +170,10 @@ def collapse(
 
 def right_entropy(algorithm: Algorithm, seeds: int | range = 4) -> float:
     """Effective number of right answers, of 8 of unequal probabilities, of the policy fitted to one batch; mean over
-    seeds."""
+    seeds, each of a bandit and a batch."""
     found = []
     for seed in range(seeds) if isinstance(seeds, int) else seeds:
-        tree, policy = many_right()
+        tree, policy = many_right(seed=seed)
         with torch.no_grad():
             policy.logits.mul_(3)
         source = TreeSource(tree, policy, rows=group_of(algorithm), seed=seed)

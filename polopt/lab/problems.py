@@ -30,10 +30,11 @@ def longer_is_better(prompts: int = 1) -> tuple[TokenTree, TabularPolicy]:
     return tree, TabularPolicy(tree)
 
 
-def many_right(right: int = 8, arms: int = 32) -> tuple[TokenTree, TabularPolicy]:
-    """Returns a bandit on which the first `right` of `arms` arms have reward 1, the others 0."""
+def many_right(right: int = 8, arms: int = 32, seed: int = 2) -> tuple[TokenTree, TabularPolicy]:
+    """Returns a bandit on which the first `right` of `arms` arms have reward 1, the others 0, and a policy of random
+    logits."""
     tree = TokenTree.bandit([1.0] * right + [0.0] * (arms - right))
-    return tree, TabularPolicy(tree, spread=0.5, seed=2, critic=True)
+    return tree, TabularPolicy(tree, spread=0.5, seed=seed, critic=True)
 
 
 def many_right_sequences(right: int = 8) -> tuple[TokenTree, TabularPolicy]:

@@ -69,7 +69,8 @@ def loved_and_rare(seed: int, r: float, answers: int = 20, probs: float = 0.02) 
 
 def chi_square(occupancy: Tensor, base: Tensor) -> Tensor:
     """sum base (occupancy / base - 1)^2, over states and actions, with gradient."""
-    return ((occupancy - base).square() / base).sum((-1, -2))
+    # Where neither goes, after rounding, nothing differs.
+    return torch.where(base > 0, (occupancy - base).square() / base.clamp(min=1e-300), 0).sum((-1, -2))
 
 
 def distance(kind: Regulariser, policy: Tensor, occupancy: Tensor, problem: Proxies) -> Tensor:
