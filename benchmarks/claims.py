@@ -69,14 +69,27 @@ def stored() -> dict[str, Any]:
     return json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.is_file() else empty
 
 
-def merged(old: list[dict[str, Any]], new: list[dict[str, Any]], keys: tuple[str, ...]) -> list[dict[str, Any]]:
-    """New rows in the place of the old ones of the same name; those of methods and claims that are no more go."""
-    known = {
-        *((slug, claim.name) for slug in catalogue.slugs() for claim in catalogue.claims_of(slug)),
-        *((slug, bug.name) for slug in catalogue.slugs() for bug in catalogue.mutations_of(slug)),
+def merged(old: list[dict[str, Any]], new: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """New rows of claims in the place of the old ones of the same name, in the order of the names. Old ones whose claim
+    is no more, or says something else now, go."""
+    now = {
+        (slug, claim.name): (claim.statement, list(claim.controls))
+        for slug in catalogue.slugs()
+        for claim in catalogue.claims_of(slug)
     }
-    rows = {tuple(row[key] for key in keys): row for row in [*old, *new]}
-    return [rows[key] for key in sorted(rows) if key in known]
+    kept = [
+        row for row in old if now.get((row["slug"], row["name"])) == (row["statement"], list(row.get("controls", ())))
+    ]
+    rows = {(row["slug"], row["name"]): row for row in [*kept, *new]}
+    return [rows[key] for key in sorted(rows)]
+
+
+def merged_bugs(old: list[dict[str, Any]], new: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """As `merged`, of planted bugs."""
+    now = {(slug, bug.name): bug.statement for slug in catalogue.slugs() for bug in catalogue.mutations_of(slug)}
+    kept = [row for row in old if now.get((row["slug"], row["name"])) == row["statement"]]
+    rows = {(row["slug"], row["name"]): row for row in [*kept, *new]}
+    return [rows[key] for key in sorted(rows)]
 
 
 def flips(rows: list[dict[str, Any]]) -> list[str]:
@@ -126,8 +139,8 @@ def main() -> None:
     about = {**about, "seconds": seconds} if whole or not before["about"] else before["about"]
     data = {
         "about": about,
-        "rows": merged(before["rows"], rows, ("slug", "name")),
-        "mutations": merged(before.get("mutations", []), bugs, ("slug", "name")),
+        "rows": merged(before["rows"], rows),
+        "mutations": merged_bugs(before.get("mutations", []), bugs),
     }
     RESULTS.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     held, noticed = sum(row["holds"] for row in rows), sum(bug["noticed"] for bug in bugs)

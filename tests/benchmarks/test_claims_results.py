@@ -1,0 +1,57 @@
+"""The stored results of claims: what is kept when some are measured again."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from benchmarks import claims
+from polopt import catalogue
+from polopt.evidence import ClaimRun, SeededClaim, run_claim
+
+
+def row(slug: str, name: str, **changes: Any) -> dict[str, Any]:
+    claim = next(claim for claim in catalogue.claims_of(slug) if claim.name == name)
+    return {"slug": slug, "name": name, "statement": claim.statement, "controls": list(claim.controls), **changes}
+
+
+def test_old_rows_stay_unless_their_claim_has_changed() -> None:
+    same, other = row("gspo", "quiet_ratio", holds=True), row("rloo", "unbiased", statement="It was said otherwise.")
+    gone = {**same, "name": "no_such_claim"}
+    now_an_effect = row("dapo", "learns_more", controls=[])
+    found = claims.merged([other, same, gone, now_an_effect], [])
+    assert found == [same]
+    again = {**same, "holds": False}
+    assert claims.merged([same], [again]) == [again]
+
+
+def test_a_row_has_the_mean_and_the_count_over_the_seeds() -> None:
+    first = run_claim(("gspo", "quiet_ratio"))
+    name = next(iter(first.measured))
+    values = [{**first.measured, name: value} for value in (1.0, 2.0, 6.0)]
+    rows = [
+        dataclasses.replace(
+            first, seed=seed, measured=measured, holds=seed != 3, note="" if seed != 3 else "It did not."
+        )
+        for seed, measured in enumerate(values, start=1)
+    ]
+    found = claims.row_of(SeededClaim(tuple(rows)))
+    assert (found["held"], found["runs"], found["holds"], found["seeds"]) == (2, 3, False, [1, 2, 3])
+    assert found["measured"][name] == 3
+    assert found["note"] == "It did not."
+
+
+def test_flips_are_verdicts_that_differ_from_the_results(monkeypatch: Any) -> None:
+    before = row("gspo", "quiet_ratio", holds=True, held=5, runs=5)
+    monkeypatch.setattr(claims, "stored", lambda: {"rows": [before]})
+    assert claims.flips([{**before, "held": 5}]) == []
+    assert claims.flips([{**before, "holds": False, "held": 3}]) == ["gspo quiet_ratio: 3 of 5, was 5 of 5"]
+
+
+def test_a_bug_that_ends_a_claim_with_an_error_is_not_noticed() -> None:
+    (bug, *_) = catalogue.mutations_of("dapo")
+    ran = run_claim(("dapo", bug.kills.name))
+    seen = dataclasses.replace(ran, mutation=bug.name, holds=False)
+    assert claims.killed(seen)["noticed"]
+    assert not claims.killed(dataclasses.replace(seen, criterion="", note="raised TypeError: no"))["noticed"]
+    assert ClaimRun("dapo", bug.kills.name).found() is bug.kills
