@@ -20,7 +20,7 @@ BATCH_STD = (
 
 # name -> the reason, and the nearest alternative: methods of polopt in backquotes.
 ABSENT = {
-    **dict.fromkeys(("orpo", "cpo", "slic", "rrhf", "rpo", "robust-dpo", "exo", "nca"), PAIRS),
+    **dict.fromkeys(("cpo", "slic", "rrhf", "rpo", "robust-dpo", "exo", "nca"), PAIRS),
     **dict.fromkeys(("online-dpo", "iterative-dpo", "xpo", "nash-md", "sppo", "dno"), PAIRS),
     "spin": PAIRS,
     "kto": LABELS,

@@ -18,7 +18,7 @@ from polopt.method import Paper
 
 def test_claims_on_seeds_and_a_planted_bug(tmp_path: Path) -> None:
     """An identity holds on each; its own seeds are the first result, as `run_claim` has it; a bug is noticed."""
-    planned = [("rloo", "unbiased"), ("rft", "diversity")]
+    planned = [("rloo", "unbiased"), ("simpo", "length")]
     bug = evidence.planned_mutations(["dapo"], "fast")[0]
     runs = [*planned_runs(planned, range(3)), bug]
     found = list(run_spread(runs, kept=tmp_path / "kept.jsonl"))

@@ -125,7 +125,7 @@ def test_diff_of_recipes(tmp_path: Path, recipe: Path) -> None:
         (["show", "gropo"], "there is no method 'gropo'; did you mean 'grpo'?"),
         (["cite", "rlooo"], "did you mean 'rloo'?"),
         (["claims", "gsop"], "did you mean 'gspo'?"),
-        (["show", "orpo"], "there is no method 'orpo': it is not here yet; `dpo`, `ipo` and `simpo` learn from pairs"),
+        (["show", "cpo"], "there is no method 'cpo': it is not here yet; `dpo`, `ipo` and `simpo` learn from pairs"),
         (["show", "reinforce++"], "there is no method 'reinforce++': it is not here by name; `grpo` has its advantage"),
         (["show", "xyzzy"], "there is no method 'xyzzy'; `polopt methods` lists all"),
         (["recipes", "labtop"], "there is no recipe 'labtop'; did you mean 'laptop'?"),
