@@ -78,6 +78,7 @@ def way_out(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, f
     criteria=[More("success", by=0.6)],
     seeds=10,
     budget="rollouts",
+    cost="slow",
     refuted=True,
     note="It gets out on most seeds, and GRPO on none, but on others not within so many rollouts: 0.6, from 0.8 "
     "against 0.2, is more than ten seeds show.",
