@@ -98,7 +98,7 @@ def _on_seeds(every: list[method_facts.ClaimFacts]) -> str:
 
 
 def _when(about: dict[str, Any]) -> str:
-    """When and at which commit the claims were run; those that were run at another one are counted."""
+    """Names the date and the commit of the claims' run, and counts those of another commit."""
     if not about:
         return ""
     others = collections.Counter(row.get("commit", "") for row in claims.stored()["rows"])
@@ -131,7 +131,7 @@ def _row(m: Method[Any, Part], found: list[method_facts.ClaimFacts]) -> str:
 
 
 def _holding(found: list[method_facts.ClaimFacts]) -> str:
-    """How many of these claims hold, as "2 of 3"; "?" if none was run."""
+    """Counts how many of these claims hold, as "2 of 3"; "?" if none was run."""
     if not found:
         return ""
     run = [claim for claim in found if claim.verdict != "not run yet"]

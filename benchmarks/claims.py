@@ -12,7 +12,6 @@ What is done is kept in runs/claims.jsonl, and continued when the command is sto
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import time
 from pathlib import Path
@@ -25,29 +24,12 @@ from benchmarks.spec import HERE
 from polopt import catalogue, evidence
 from polopt.claim import Cost
 from polopt.cli.claims_page import measured
-from polopt.evidence import ClaimResult, ClaimRun, SeededClaim
+from polopt.evidence import ClaimResult, ClaimRun
 
 ROOT = HERE.parent
 RESULTS = HERE / "results" / "claims.json"
 KEPT = ROOT / "runs" / "claims.jsonl"
 SEEDS = 5
-
-
-def row_of(seeded: SeededClaim) -> dict[str, Any]:
-    """A claim's row of the results: its numbers over the seeds, and on how many it holds."""
-    first = dataclasses.asdict(seeded.rows[0])
-    notes = dict.fromkeys(row.note for row in seeded.rows if row.note)
-    return {
-        **{key: value for key, value in first.items() if key not in ("seed", "mutation")},
-        "measured": seeded.measured,
-        "intervals": seeded.intervals,
-        "seconds": sum(row.seconds for row in seeded.rows) / len(seeded.rows),
-        "holds": seeded.held == len(seeded.rows),
-        "held": seeded.held,
-        "runs": len(seeded.rows),
-        "seeds": [row.seed for row in seeded.rows],
-        "note": " ".join(notes),
-    }
 
 
 def killed(row: ClaimResult) -> dict[str, Any]:
@@ -93,15 +75,15 @@ def merged_bugs(old: list[dict[str, Any]], new: list[dict[str, Any]]) -> list[di
 
 
 def flips(rows: list[dict[str, Any]]) -> list[str]:
-    """The claims whose number of seeds on which they hold is not that of the results, from some to all or none."""
+    """The claims whose verdict is not that of the results, with the seeds on which they hold. Results of a claim's own
+    seeds alone count as one."""
     before = {(row["slug"], row["name"]): row for row in stored()["rows"]}
     found = []
     for row in rows:
         old = before.get((row["slug"], row["name"]))
         if old is not None and old["holds"] != row["holds"]:
-            found.append(
-                f"{row['slug']} {row['name']}: {row['held']} of {row['runs']}, was {old['held']} of {old['runs']}"
-            )
+            held, runs = old.get("held", int(old["holds"])), old.get("runs", 1)
+            found.append(f"{row['slug']} {row['name']}: {row['held']} of {row['runs']}, was {held} of {runs}")
     return found
 
 
@@ -126,7 +108,7 @@ def main() -> None:
     about = table.about(ROOT, threads=1, module="claims")
     found = measured(runs, Console(), evidence.run_spread(runs, options.cluster, KEPT))
     seeded = evidence.by_claim([row for row in found if not row.mutation], planned)
-    rows, bugs = [row_of(claim) for claim in seeded], [killed(row) for row in found if row.mutation]
+    rows, bugs = [claim.summary() for claim in seeded], [killed(row) for row in found if row.mutation]
     seconds = time.time() - start
     if options.flips:
         changed = flips(rows)

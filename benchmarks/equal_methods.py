@@ -1,4 +1,4 @@
-"""How often `polopt compare` tells equal methods apart, at a nominal 5 %, through `Comparison.table` itself.
+"""Measures how often `polopt compare` tells equal methods apart, at a nominal 5 %, through `Comparison.table` itself.
 
 python -m benchmarks.equal_methods
 

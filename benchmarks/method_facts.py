@@ -1,4 +1,5 @@
-"""What a page says of a method beyond its file: its claims as last measured, its parent, what it needs, where it runs.
+"""Collects what a page says of a method beyond its file: its claims as last measured, its parent, what it needs, where
+it runs.
 
 Stored results are read here and nowhere else, so that a change of their form is a change of this file.
 """

@@ -97,7 +97,7 @@ def best_factor(runs: dict[float, list[ComparedRun]]) -> float:
 
 
 def at_tokens(base: ComparedRun, other: ComparedRun) -> tuple[float, float]:
-    """What both had reached when they had sampled as many tokens as the one that sampled fewer."""
+    """Returns what both had reached when they had sampled as many tokens as the one that sampled fewer."""
     curves = [curve(run.run, "tokens") for run in (base, other)]
     budget = min(spent[-1] for spent, _ in curves)
     one, two = (float(np.interp(budget, spent, accuracy)) for spent, accuracy in curves)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # torch comes with the first method that is built
     from polopt.solvers import Solver
 
 Built = TypeVar("Built", bound="Part")
+Found = TypeVar("Found")
 
 
 HERE = Path(__file__).parent
@@ -90,11 +91,7 @@ def claims_of(slug: str) -> tuple[Claim, ...]:
     Raises:
         UnknownMethod: as `find`.
     """
-    method_file, *claims_file = files_of(slug_of(slug))
-    if not claims_file:
-        return ()
-    module = importlib.import_module(f"polopt.claims.{method_file.stem}")
-    return tuple(found for found in vars(module).values() if isinstance(found, Claim))
+    return _in_claims(slug, Claim)
 
 
 def mutations_of(slug: str) -> tuple[Mutation, ...]:
@@ -103,11 +100,16 @@ def mutations_of(slug: str) -> tuple[Mutation, ...]:
     Raises:
         UnknownMethod: as `find`.
     """
+    return _in_claims(slug, Mutation)
+
+
+def _in_claims(slug: str, cls: type[Found]) -> tuple[Found, ...]:
+    """Returns the objects of a class in the file of the method's claims; none without such a file."""
     method_file, *claims_file = files_of(slug_of(slug))
     if not claims_file:
         return ()
     module = importlib.import_module(f"polopt.claims.{method_file.stem}")
-    return tuple(found for found in vars(module).values() if isinstance(found, Mutation))
+    return tuple(found for found in vars(module).values() if isinstance(found, cls))
 
 
 def part(slug: str, **settings: Any) -> Part:

@@ -21,9 +21,6 @@ HERE = Path(__file__).parent
 # Seconds after which a claim is stopped, by its cost: one that waits for what does not come must fail, not hang.
 LIMITS: dict[Cost, float] = {"fast": 300.0, "slow": 3600.0}
 
-# What a claim shows is a number of a run; the seed of an identity or a theorem is that of the problem it is tried on.
-EFFECTS: frozenset[ClaimKind] = frozenset({"headline", "part", "limit", "ours"})
-
 
 @dataclasses.dataclass(frozen=True)
 class ClaimResult:
@@ -309,6 +306,23 @@ class SeededClaim:
 
         found = {name: t_interval(values) for name, values in self._values().items() if len(values) > 1}
         return {name: (interval.low, interval.high) for name, interval in found.items()}
+
+    def summary(self) -> dict[str, Any]:
+        """Returns plain JSON data: the fields of a result, with the numbers over the seeds, and on how many it
+        holds."""
+        first = {field.name: getattr(self.rows[0], field.name) for field in dataclasses.fields(ClaimResult)}
+        del first["seed"], first["mutation"]
+        return {
+            **first,
+            "measured": self.measured,
+            "intervals": self.intervals,
+            "seconds": sum(row.seconds for row in self.rows) / len(self.rows),
+            "holds": self.held == len(self.rows),
+            "held": self.held,
+            "runs": len(self.rows),
+            "seeds": [row.seed for row in self.rows],
+            "note": " ".join(dict.fromkeys(row.note for row in self.rows if row.note)),
+        }
 
     def _values(self) -> dict[str, list[float]]:
         names = dict.fromkeys(name for row in self.rows for name in row.measured)

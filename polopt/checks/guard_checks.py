@@ -1,4 +1,4 @@
-"""What `polopt check` finds of a guard, on calls at the bounds of its own conditions."""
+"""Collects what `polopt check` finds of a guard, on calls at the bounds of its own conditions."""
 
 from __future__ import annotations
 

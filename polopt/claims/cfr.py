@@ -1,4 +1,4 @@
-"""What CFR claims, measured."""
+"""These programs measure what the paper of CFR claims."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""What CFR+ claims, measured."""
+"""These programs measure what the paper of CFR+ claims."""
 
 from polopt.claim import Finding, Replace, claim, mutation
 from polopt.lab.games import exploitabilities

@@ -78,7 +78,7 @@ def run(algorithm: Algorithm, rate: float, seed: int) -> list[tuple[int, float]]
 
 
 def longer_by(seed: int) -> float:
-    """How much longer the first step is than GRPO's."""
+    """Returns how much longer the first step is than GRPO's."""
     ours, base = (step_norm(algorithm, *two_keys(seed), seed) for algorithm in (BASE, PLAIN))
     return ours / base
 

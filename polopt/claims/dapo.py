@@ -1,11 +1,9 @@
 """These programs measure what the paper of DAPO claims."""
 
 import torch
-from torch import Tensor
 
 from polopt.algorithm import Algorithm
 from polopt.claim import Finding, Replace, claim, mutation
-from polopt.evaluation import Evaluation
 from polopt.experience import Experience
 from polopt.lab.claims import rare_arm, unanimous
 from polopt.lab.effects import More, effect
@@ -13,7 +11,6 @@ from polopt.lab.progress import learned, uneven
 from polopt.methods.dapo import dapo
 from polopt.methods.grpo import grpo
 from polopt.objectives import Clip
-from polopt.objectives.surrogate_terms import pessimistic
 from polopt.rewards import OverlongPenalty
 from polopt.sampling import MixedGroups
 
@@ -93,10 +90,8 @@ def at_equal_answers(algorithm: Algorithm, *, seed: int, step_size: float) -> di
 
 @mutation("The upper bound of the clip is the lower one.", kills=rare_success)
 def upper_is_lower(replace: Replace) -> None:
-    def forward(self: Clip, log_ratio: Tensor, experience: Experience, _: Evaluation) -> tuple[Tensor, Tensor]:
-        return pessimistic(log_ratio.exp(), experience.advantage, 1 - self.low, 1 + self.low)
-
-    replace(Clip, "forward", forward)
+    forward = Clip.forward
+    replace(Clip, "forward", lambda self, *given: forward(self.but(high=self.low), *given))
 
 
 @mutation("Groups whose answers are all right, or all wrong, are kept.", kills=dynamic)

@@ -80,7 +80,7 @@ def equal_pull() -> Finding:
 
 
 def gold_at(objective: Objective, gain: float, rate: float) -> float:
-    """How much of the gold reward is left when the expected proxy reward has grown by `gain`.
+    """Returns how much of the gold reward is left when the expected proxy reward has grown by `gain`.
 
     A flow to a small cloud at 0 in two dimensions. The gold reward is a bump there; the proxy adds a higher one two
     away. Both expectations are exact.

@@ -32,7 +32,7 @@ def arms() -> tuple[TokenTree, dict[str, torch.Tensor], torch.Tensor]:
 
 
 def curve(algorithm: Algorithm, seed: int, step_size: float, steps: int = 100) -> list[float]:
-    """What the policy is worth after each batch."""
+    """Returns what the policy is worth after each batch."""
     tree, signals, probs = arms()
     policy = TabularPolicy(tree, critic=True).set_probabilities(probs)
     reference = copy.deepcopy(policy)

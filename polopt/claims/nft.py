@@ -57,7 +57,7 @@ def like_grpo() -> Finding:
 )
 def soft() -> Finding:
     def push(trust: SurrogateTerm, ratio: float) -> float:
-        """How hard the wrong one of a group of two is pushed down, at this ratio."""
+        """Returns how hard the wrong one of a group of two is pushed down, at this ratio."""
         logp = torch.full((2, 1), -4.0, dtype=torch.double, requires_grad=True)
         batch = Experience(
             mask=torch.ones(2, 1, dtype=torch.bool),

@@ -16,7 +16,7 @@ LENGTH = 64
 
 
 def texts(policies: list[Bigrams], each: int, generator: torch.Generator) -> list[list[list[str]]]:
-    """What each wrote to the one prompt there is."""
+    """Returns what each wrote to the one prompt there is."""
     return [[spelled(policy.write(each, LENGTH, generator)[:, 1:])] for policy in policies]
 
 
@@ -31,7 +31,8 @@ def discriminator(policies: int = 40, steps: int = 150) -> TextScorer:
 
 @torch.no_grad()
 def pairwise_accuracy(scorer: TextScorer, pairs: Pairs, shuffled: bool = False) -> float:
-    """How often the text of the reference's author scores higher; with references of other pairs if shuffled."""
+    """Returns how often the text of the reference's author scores higher; with references of other pairs if
+    shuffled."""
     references = list(pairs.references or ())
     references = references[1:] + references[:1] if shuffled else references
     higher = scorer(pairs.prompts, pairs.better, references) > scorer(pairs.prompts, pairs.worse, references)

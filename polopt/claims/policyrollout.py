@@ -47,8 +47,8 @@ def unbiased() -> Finding:
 
 
 def followed(algorithm: Algorithm, seed: int, step_size: float, actions: int = 512, wrong: int = 0) -> dict[str, float]:
-    """How often 8 rules are followed without the book after 1,024 rollouts, 64 a batch. The book is wrong in the first
-    `wrong` of them."""
+    """Returns how often 8 rules are followed without the book after 1,024 rollouts, 64 a batch. The book is wrong in
+    the first `wrong` of them."""
     tree, policy, right = rulebook(actions=actions, seed=seed)
     said = torch.where(torch.arange(len(right)) < wrong, (right + 1) % actions, right)
     book = {"rules": Reading(policy, said, pull=8.0)}

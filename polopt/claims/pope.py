@@ -55,7 +55,7 @@ def hard_to_begin() -> tuple[TokenTree, TabularPolicy]:
     "On fresh seeds one run in five did not open the lock, and the criterion was missed: 0.8 on average.",
 )
 def hard_beginning(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
-    """How often the lock opens without help after 3,200 rollouts."""
+    """Returns how often the lock opens without help after 3,200 rollouts."""
     tree, policy = hard_to_begin()
     source = TreeSource(tree, policy, rows=16, seed=seed, needs=algorithm.required_fields)
     spent, values = course(algorithm, source, rate=step_size, most=3200)

@@ -13,7 +13,8 @@ from polopt.rewards.unit_tests import metrics as found_in
 
 @functools.cache
 def course(metrics: tuple[str, ...] = METRICS, model: bool = False) -> dict[str, float]:
-    """How often tests have each metric, and quality, after 60 batches of 128 from a policy that writes anything."""
+    """Returns how often tests have each metric, and quality, after 60 batches of 128 from a policy that writes
+    anything."""
     tree = Grammar()
     policy = TabularPolicy(tree, critic=True)
     algorithm = rlsqm(metrics=metrics, model=model, kl=0.01)

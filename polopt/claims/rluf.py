@@ -78,7 +78,7 @@ def adds_chances() -> Finding:
 
 
 def released(weight: float) -> dict[str, float]:
-    """What a policy that was trained with this weight is like, by the truth."""
+    """Measures what a policy that was trained with this weight is like, by the truth."""
     audience, scorer, _ = studied()
     policy = TabularPolicy(audience.tree())
     algorithm = rluf(love=LearnedJudge(link="sigmoid").judges_with(scorer), weight=weight, kl=0)

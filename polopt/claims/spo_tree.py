@@ -21,7 +21,7 @@ def _problem() -> tuple[TokenTree, TabularPolicy]:
 
 
 def _exact(tree: TokenTree, policy: TabularPolicy, leaf: torch.Tensor, level: int) -> torch.Tensor:
-    """What the two tokens of this level are worth on the way to each leaf."""
+    """Returns what the two tokens of this level are worth on the way to each leaf."""
     values = torch.cat([tree.state_values(policy), tree.outcome.T], 1)[leaf]
     at = tree.start + WINDOW * level
     return values[:, at + WINDOW] - values[:, at]

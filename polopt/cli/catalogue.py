@@ -244,7 +244,10 @@ def claims(
         bool, typer.Option("--mutations", help="Plant the methods' bugs: each must make its claim fail.")
     ] = False,
     kept: Annotated[
-        Path | None, typer.Option("--output", metavar="FILE", help="Keep results there; a stopped run is continued.")
+        Path | None,
+        typer.Option(
+            "--output", metavar="FILE", dir_okay=False, help="Keep results there; a stopped run is continued."
+        ),
     ] = None,
     cluster: ClusterOption = None,
 ) -> None:
@@ -266,7 +269,7 @@ def claims(
         rows = evidence.by_claim(results, planned)
         failing = [f"{row.rows[0].slug} {row.rows[0].name}" for row in rows if row.held < len(row.rows)]
         verdict = claims_page.verdict_of(rows)
-        data = [{**dataclasses.asdict(row.rows[0]), "held": row.held, "seeds": len(row.rows)} for row in rows]
+        data = [row.summary() for row in rows]
     if as_json:
         typer.echo(json.dumps(data, indent=1, ensure_ascii=False))
     seconds = format.duration(sum(row.seconds for row in results))

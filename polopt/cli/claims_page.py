@@ -1,4 +1,4 @@
-"""What `polopt claims` shows: each claim when it is measured, and the counts."""
+"""Prints what `polopt claims` shows: each claim when it is measured, and the counts."""
 
 from __future__ import annotations
 

@@ -28,7 +28,6 @@ FIRST_TRIAL = 50_000
 
 Sides = Mapping[str, Callable[[], Any]]
 
-
 # Trains or measures one side, and returns named numbers; NaN for what was not reached.
 Measurement = Callable[..., Mapping[str, float]]
 
@@ -70,6 +69,7 @@ class _Criterion:
         return self.by if self.by is not None else math.log(self.times or 1.0)
 
     def met(self, gains: np.ndarray | float) -> Any:
+        """Returns whether a gain lies beyond the bound, for each of them."""
         return self.sign * (gains - self.least) > 0
 
     def shown(self, interval: Interval) -> tuple[float, float, float]:
@@ -79,6 +79,7 @@ class _Criterion:
 
     @property
     def name(self) -> str:
+        """Returns the word between the two sides in the names of results."""
         return "minus" if self.by is not None else "over"
 
     def __str__(self) -> str:
@@ -219,7 +220,7 @@ def compared(
     if budget is not None:
         spent = method[budget].sum()
         for name in controls:
-            if spent > 1.001 * table[name][budget].sum():
+            if not spent <= 1.001 * table[name][budget].sum():  # also where it is not a number
                 holds = False
                 notes.append(f"The method spent more {budget} than {name}.")
     chosen = {name: size for name, size in (sizes or {}).items() if size is not None}
@@ -254,13 +255,16 @@ def _means(
 
 
 def _at_the_edge(sizes: Mapping[str, float], step_sizes: Sequence[float]) -> list[str]:
-    """Says which sides have their best step size at an end of the grid, so that a better one may lie beyond."""
+    """Returns a sentence on the sides that have their best step size at an end of the grid, so that a better one may
+    lie beyond."""
     edges = [name for name, size in sizes.items() if size in (min(step_sizes), max(step_sizes))]
     return [f"Best step size at an end of the grid: {', '.join(edges)}."] if edges else []
 
 
 def _in_words(criteria: Sequence[_Criterion], seeds: int, step_sizes: Sequence[float]) -> str:
     text = f"{'; '.join(map(str, criteria))}: the 95 % interval over {seeds} seeds, for every control"
+    if len(step_sizes) == 1:
+        text += f"; one step size, {step_sizes[0]:g}, for all"
     if len(step_sizes) > 1:
         text += f"; each at its best of the step sizes {', '.join(f'{size:g}' for size in sorted(step_sizes))}"
     return text

@@ -1,4 +1,4 @@
-"""What a policy has learned, and what it cost: the measurement that effects of learning share, and its problems."""
+"""Measures what a policy has learned and what that cost, for effects of learning; and has the problems they share."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def test_a_row_has_the_mean_and_the_count_over_the_seeds() -> None:
         )
         for seed, measured in enumerate(values, start=1)
     ]
-    found = claims.row_of(SeededClaim(tuple(rows)))
+    found = SeededClaim(tuple(rows)).summary()
     assert (found["held"], found["runs"], found["holds"], found["seeds"]) == (2, 3, False, [1, 2, 3])
     assert found["measured"][name] == 3
     assert found["note"] == "It did not."
@@ -46,6 +46,9 @@ def test_flips_are_verdicts_that_differ_from_the_results(monkeypatch: Any) -> No
     monkeypatch.setattr(claims, "stored", lambda: {"rows": [before]})
     assert claims.flips([{**before, "held": 5}]) == []
     assert claims.flips([{**before, "holds": False, "held": 3}]) == ["gspo quiet_ratio: 3 of 5, was 5 of 5"]
+    once = {key: value for key, value in before.items() if key not in ("held", "runs")}
+    monkeypatch.setattr(claims, "stored", lambda: {"rows": [once]})
+    assert claims.flips([{**before, "holds": False, "held": 3}]) == ["gspo quiet_ratio: 3 of 5, was 1 of 1"]
 
 
 def test_a_bug_that_ends_a_claim_with_an_error_is_not_noticed() -> None:

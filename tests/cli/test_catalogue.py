@@ -191,7 +191,8 @@ def test_claims_on_several_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "bias 0.75 (0.5046 to 0.9954)" in flat(result.output)
     assert "1 of 1 headline effects and 0 of 1 other claims hold on 5 seeds of 5" in flat(result.output)
     rows = json.loads(polopt("claims", "rloo", "--seeds", 5, "--first-seed", 4, "--json").stdout)
-    assert [(r["held"], r["seeds"]) for r in rows] == [(5, 5), (1, 5)]
+    assert [(r["held"], r["runs"], r["holds"]) for r in rows] == [(5, 5, True), (1, 5, False)]
+    assert [r["measured"] for r in rows] == [{"bias": 0.75}] * 2
 
 
 def test_planted_bugs(monkeypatch: pytest.MonkeyPatch) -> None:

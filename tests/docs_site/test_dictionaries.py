@@ -32,7 +32,7 @@ def rows(page: str) -> Iterator[tuple[str, str]]:
 
 
 def ours_exists(name: str, fields: dict[str, set[str]]) -> bool:
-    """Whether a recipe's field, a part, a part's setting, or a name of polopt exists."""
+    """Returns whether a recipe's field, a part, a part's setting, or a name of polopt exists."""
     place, _, last = name.rpartition(".")
     if last in fields.get(place, ()):
         return True

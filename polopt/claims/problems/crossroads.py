@@ -58,7 +58,7 @@ def crossroads(filler: int = 20) -> Roads:
 
 
 def distinct(roads: Roads, rule: Lookahead, share: float, groups: int = 200) -> tuple[float, float]:
-    """How many different ways a group of 8 takes, and how often one of them is right; mean over groups."""
+    """Returns how many different ways a group of 8 takes, and how often one of them is right; mean over groups."""
     tree, policy, columns = roads
     # With a tree alone nothing is left to chance, but for what follows it.
     groups = groups if share == 0 else 4

@@ -116,7 +116,7 @@ class Outcomes(NamedTuple):
 
 
 def outcomes(guard: Guard | None, seed: int, episodes: int = 200) -> Outcomes:
-    """What an agent of drawn obedience does in so many episodes; the same agent and tasks with any guard."""
+    """Counts what an agent of drawn obedience does in so many episodes; the same agent and tasks with any guard."""
     sessions: list[MailSession] = []
     tasks = mail_tasks(episodes, seed, sessions).train
     world = tasks if guard is None else GuardedTasks(tasks, guard)

@@ -74,8 +74,8 @@ def chi_square(occupancy: Tensor, base: Tensor) -> Tensor:
 
 
 def distance(kind: Regulariser, policy: Tensor, occupancy: Tensor, problem: Proxies) -> Tensor:
-    """How far a policy is from the base, with gradient: between occupancies, or (action_kl) between what the two would
-    do, averaged over the states that the policy visits."""
+    """Returns how far a policy is from the base, with gradient: between occupancies, or (action_kl) between what the
+    two would do, averaged over the states that the policy visits."""
     if kind == "action_kl":
         return (occupancy * (policy.log() - problem.base.log())).sum((-1, -2))
     if kind == "kl":
