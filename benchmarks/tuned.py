@@ -5,8 +5,8 @@ python -m benchmarks.tuned --folder F --only dapo rloo --tasks chains
 
 A method's step size is chosen by the mean held-out accuracy of two runs, with seeds that do not count. The comparison
 is made on five others, seed by seed with GRPO at its own best step size: after as many batches, and after as many
-sampled tokens. The runs of one seed begin with the same warm-up and the same order of tasks. Results are in
-benchmarks/results/tuned.{json,md}.
+sampled tokens. The runs of one seed begin with the same warm-up, which is trained once, and have the same order of
+tasks. Results are in benchmarks/results/tuned.{json,md}.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import argparse
 import dataclasses
 import json
 import os
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from benchmarks.suites import CHAINS
 from polopt.metrics import Comparison, MethodRuns
 from polopt.training import recipe as recipes
 from polopt.training.launch import create
+from polopt.training.recipe import Recipe
 from polopt.training.run import Run
 from polopt.training.run_executor import ComparedRun, LocalExecutor, TrialError, train_all
 
@@ -63,8 +65,36 @@ def planned(slug: str, task: str, factor: float, seed: int, folder: Path) -> Com
     changes = {**BUDGET, **TASKS[task], "seed": seed, "stages.rl.optimiser.lr": RATE * factor}
     recipe = recipes.load(None, changes, method=method_of(slug))
     place = folder / task / f"{slug}-{factor:.2g}-{seed}"
-    run = Run.open(place) if (place / "recipe.yaml").is_file() else create(recipe, place)
-    return ComparedRun(slug, seed, recipe, run)
+    if (place / "recipe.yaml").is_file():
+        return ComparedRun(slug, seed, recipe, Run.open(place))
+    warmed = warm_run(folder / task, seed)
+    if slug != "grpo" and not has_critic(recipe) and warmed is not None:
+        begin_as(warmed, place, recipe.stages["warmup"].steps)
+    return ComparedRun(slug, seed, recipe, create(recipe, place))
+
+
+def has_critic(recipe: Recipe) -> bool:
+    """Whether a critic is learned, which the weights of the warm-up then hold too."""
+    return any("value" in a.required_fields | a.required_outputs for a in recipe.algorithms.values())
+
+
+def warm_run(folder: Path, seed: int) -> Path | None:
+    """The folder of GRPO's finished run with this seed, whose warm-up is everyone's."""
+    found = [place for place in sorted(folder.glob(f"grpo-*-{seed}")) if Run.open(place).about.get("finished")]
+    return found[0] if found else None
+
+
+def begin_as(source: Path, place: Path, step: int) -> None:
+    """Copies a run's checkpoint of a step, and its logs, which are cut back to that step when it goes on."""
+    shutil.copytree(source / "checkpoints" / f"{step:08d}", place / "checkpoints" / f"{step:08d}")
+    for log in source.glob("*.jsonl"):
+        shutil.copy(log, place)
+
+
+def lighten(run: Run) -> None:
+    """Removes what is not read again of a run that has finished: the checkpoints and the policy."""
+    for name in ("checkpoints", "policy"):
+        shutil.rmtree(run.folder / name, ignore_errors=True)
 
 
 def finished(runs: Sequence[ComparedRun], folder: Path, processes: int) -> dict[str, str]:
@@ -76,6 +106,8 @@ def finished(runs: Sequence[ComparedRun], folder: Path, processes: int) -> dict[
         for trial in trials:
             if trial.state == "finished" and id(trial) not in seen:
                 seen.add(id(trial))
+                if trial.name != "grpo":
+                    lighten(trial.run)
                 print(f"{len(seen)} of {len(trials)}: {trial.run.folder.name}", flush=True)
 
     while True:
@@ -178,20 +210,18 @@ def _percent(found: dict[str, float] | None, sign: str = "+") -> str:
 
 
 def raced(task: str, slugs: Sequence[str], folder: Path, processes: int) -> dict[str, Any]:
-    """Chooses step sizes, and compares."""
-    trials = {
-        slug: {factor: [planned(slug, task, factor, seed, folder) for seed in TRIALS] for factor in FACTORS}
-        for slug in slugs
-    }
-    failed = finished([run for by in trials.values() for runs in by.values() for run in runs], folder, processes)
-    factors = {slug: best_factor(trials[slug]) for slug in slugs if slug not in failed}
-    runs = {slug: [planned(slug, task, factors[slug], seed, folder) for seed in SEEDS] for slug in factors}
-    failed |= finished([run for found in runs.values() for run in found], folder, processes)
-    return {
-        "factors": factors,
-        "failed": failed,
-        "rows": compared({slug: found for slug, found in runs.items() if slug not in failed}),
-    }
+    """Chooses step sizes, and compares: one method after another, GRPO first."""
+    factors, failed, runs = dict[str, float](), dict[str, str](), dict[str, list[ComparedRun]]()
+    for slug in slugs:
+        trials = {factor: [planned(slug, task, factor, seed, folder) for seed in TRIALS] for factor in FACTORS}
+        failed |= finished([run for found in trials.values() for run in found], folder, processes)
+        if slug not in failed:
+            factors[slug] = best_factor(trials)
+            chosen = [planned(slug, task, factors[slug], seed, folder) for seed in SEEDS]
+            failed |= finished(chosen, folder, processes)
+            if slug not in failed:
+                runs[slug] = chosen
+    return {"factors": factors, "failed": failed, "rows": compared(runs)}
 
 
 def main() -> None:
