@@ -101,6 +101,8 @@ def finished(runs: Sequence[ComparedRun], folder: Path, processes: int) -> dict[
     """Trains the runs; why the methods failed that did, whose other runs are left as they are."""
     failed: dict[str, str] = {}
     seen: set[int] = set()
+    logs = folder / f"logs-{os.getpid()}"  # two of these programs may share the folder
+    logs.mkdir(exist_ok=True)
 
     def report(trials: Sequence[ComparedRun]) -> None:
         for trial in trials:
@@ -113,7 +115,7 @@ def finished(runs: Sequence[ComparedRun], folder: Path, processes: int) -> dict[
     while True:
         left = [run for run in runs if run.name not in failed]
         try:
-            train_all(left, LocalExecutor(folder, processes), report)
+            train_all(left, LocalExecutor(logs, processes), report)
             return failed
         except TrialError as error:
             failed[error.trial.name] = str(error).partition(" (all of it")[0]
