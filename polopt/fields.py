@@ -53,11 +53,17 @@ OLD = "extras.old_"
 # Auxiliary policy -> the field with its log-probabilities [B, T] of the batch's decisions; that of any other
 # name is `extras.<name>_logp`.
 POLICY_FIELDS = {"reference": "ref_logp", "previous": "prev_logp"}
+# Fields with the log-probabilities under the learner itself at an earlier time.
+OWN_FIELDS = {"sampler": "rollout_logp", "old": "old_logp"}
 
 
 def policy_field(name: str) -> str:
-    """Returns the field of a batch that holds the log-probabilities under an auxiliary policy."""
-    return POLICY_FIELDS.get(name, f"extras.{name}_logp")
+    """Returns the field of a batch that holds the log-probabilities under another policy than the present one.
+
+    name: reference; previous, the learner one batch earlier; sampler, the behaviour policy; old, the learner before its
+        first update on the batch; or the name of a policy that the stage gives.
+    """
+    return (POLICY_FIELDS | OWN_FIELDS).get(name, f"extras.{name}_logp")
 
 
 HINTS = {

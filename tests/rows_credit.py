@@ -10,6 +10,7 @@ from polopt.credit import (
     GAE,
     ClippedAdvantage,
     ConstantAdvantage,
+    ConstantBaseline,
     GreedyReturn,
     GroupMean,
     GroupStd,
@@ -62,6 +63,7 @@ CREDITS = {
             ]
         )
     ),
+    "constant baseline": PartRow(RelativeAdvantage(baseline=ConstantBaseline(value=0.5), scale=None)),
     "moving average": PartRow(RelativeAdvantage(baseline=MovingAverage(decay=0.5), scale=None)),
     "greedy": PartRow(RelativeAdvantage(baseline=GreedyReturn(), scale=None)),
     "nothing": PartRow(RelativeAdvantage(baseline=None, scale=None)),

@@ -23,6 +23,7 @@ from polopt.objectives import (
     EntropyTarget,
     ExponentialAdvantageWeight,
     ForwardKL,
+    GuidedLogRatioReward,
     HingeLink,
     ImportanceWeight,
     LogisticLink,
@@ -37,13 +38,17 @@ from polopt.objectives import (
     ProbabilityWeight,
     PromptMean,
     ReferenceKL,
+    RegressionLink,
+    RegressionObjective,
     SampledDistillation,
     SamplerKL,
     SaturatedRatio,
     SequenceMean,
     SequenceRatio,
     SequenceSum,
+    SoftLink,
     SquaredLink,
+    SumOfImplicitRewards,
     Surrogate,
     TokenMean,
     TokenRatio,
@@ -210,6 +215,19 @@ OBJECTIVES = {
     "slic": PartRow(PairedObjective(implicit=LogProbReward(scale=0.2, decisions="sum"), link=HingeLink())),
     "simpo": PartRow(PairedObjective(implicit=LogProbReward(), link=LogisticLink(shift=0.5))),
     "orpo": PartRow(PairedObjective(implicit=LogOddsReward())),
+    "rebel": PartRow(
+        PairedObjective(
+            implicit=LogRatioReward(scale=0.5, anchor="sampler"), link=RegressionLink(scale=0.3), by="advantage"
+        )
+    ),
+    "dpo of votes": PartRow(PairedObjective(link=SoftLink())),
+    "dpo with a guide": PartRow(PairedObjective(implicit=GuidedLogRatioReward(alpha=3.0))),
+    "dpo with two anchors": PartRow(
+        PairedObjective(
+            implicit=SumOfImplicitRewards(terms=[LogRatioReward(scale=0.3), LogRatioReward(scale=0.7, anchor="old")])
+        )
+    ),
+    "regressed rows": PartRow(RegressionObjective(scale=2.0)),
     "dpo with a distance": PartRow(PairedObjective(regularise=[ReferenceKL()], aggregate=SequenceMean())),
     "dpo beside a surrogate": PartRow(
         BranchedObjective(

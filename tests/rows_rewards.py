@@ -31,13 +31,16 @@ from polopt.rewards import (
     LengthWindow,
     LinearLength,
     MinimumReward,
+    OutcomePreference,
     OutcomeReward,
     OverlongPenalty,
+    PolicyLogRatio,
     PositiveReward,
     RelativeLength,
     RubricReward,
     ScaledReward,
     SumOfRewards,
+    WinRate,
 )
 
 
@@ -62,6 +65,9 @@ REWARDS = {
     "overlong by horizon": PartRow(OverlongPenalty()),
     "kl": PartRow(KLPenalty()),
     "kl by k3": PartRow(KLPenalty(estimator="k3")),
+    "dpo's reward": PartRow(PolicyLogRatio(coefficient=0.5, limit=0.4, policy="guide")),
+    "win rate": PartRow(WinRate()),
+    "win rate of Bradley-Terry": PartRow(WinRate(preference=OutcomePreference(temperature=0.5), own=True)),
     "sum of outcomes": PartRow(SumOfRewards(terms=[OutcomeReward(), OverlongPenalty(limit=4)], weights=[1.0, 0.5])),
     "sum with kl": PartRow(SumOfRewards(terms=[OutcomeReward(), KLPenalty()])),
     "scaled": PartRow(ScaledReward()),

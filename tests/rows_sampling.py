@@ -5,11 +5,20 @@ from __future__ import annotations
 from battery import PartRow
 from row_batches import group_and_outcome
 
-from polopt.sampling import MixedGroups, NonZeroAdvantage, ResampledRows, TopK, UncertainTokens, UniqueAnswers
+from polopt.sampling import (
+    ExtremeRows,
+    MixedGroups,
+    NonZeroAdvantage,
+    ResampledRows,
+    TopK,
+    UncertainTokens,
+    UniqueAnswers,
+)
 
 SELECTS = {
     "varied": PartRow(MixedGroups()),
     "best": PartRow(TopK(), key=group_and_outcome),
+    "best and worst": PartRow(ExtremeRows()),
     "two best": PartRow(TopK(count=2, threshold=0.5), key=group_and_outcome),
     "distinct": PartRow(UniqueAnswers(), key=lambda e: list(zip(e.group.tolist(), e.extras["answer"], strict=True))),
     "in doubt": PartRow(UncertainTokens(threshold=0.3), keeps="decisions"),

@@ -20,7 +20,7 @@ FLOORS = [
     {"evaluation", "stacking"},
     {"experience"},
     {"part", "values", "tokens"},
-    {"config", "schedules", "outline", "part_diff", "problems", "backends"},
+    {"anchor", "config", "schedules", "outline", "part_diff", "problems", "backends"},
     {"features"},
     {"sampling", "rewards", "credit", "objectives", "metrics", "solvers", "teachers", "guards"},
     {"algorithm", "config"},

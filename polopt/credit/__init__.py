@@ -1,6 +1,6 @@
 """Credit assignment: advantages of decisions from rewards."""
 
-from polopt.credit.baselines import GreedyReturn, GroupMean, LeaveOneOut, MovingAverage
+from polopt.credit.baselines import ConstantBaseline, GreedyReturn, GroupMean, LeaveOneOut, MovingAverage
 from polopt.credit.estimators import GAE, ConstantAdvantage, RelativeAdvantage, RewardToGo
 from polopt.credit.parts import Baseline, Credit, Scale
 from polopt.credit.scales import GroupStd
@@ -17,6 +17,7 @@ __all__ = [
     "Baseline",
     "ClippedAdvantage",
     "ConstantAdvantage",
+    "ConstantBaseline",
     "Credit",
     "GreedyReturn",
     "GroupMean",

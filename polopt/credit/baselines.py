@@ -75,3 +75,12 @@ class GreedyReturn(Baseline):
 
     def forward(self, experience: Experience, returns: Tensor) -> Tensor:
         return experience.extras["greedy_reward"].to(returns.dtype)
+
+
+class ConstantBaseline(Baseline):
+    """The same number for every row, as the win rate 1/2 that two rows of one policy have on average."""
+
+    value: float = 0.0
+
+    def forward(self, experience: Experience, returns: Tensor) -> Tensor:
+        return torch.full_like(returns, self.value)

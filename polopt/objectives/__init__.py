@@ -11,19 +11,19 @@ from polopt.objectives.compositions import (
     with_imitation,
 )
 from polopt.objectives.distillation import Distillation, SampledDistillation
-from polopt.objectives.paired import (
-    HingeLink,
+from polopt.objectives.implicit import (
+    GuidedLogRatioReward,
     ImplicitReward,
-    LogisticLink,
     LogOddsReward,
     LogProbReward,
     LogRatioReward,
-    PairedObjective,
-    PairLink,
-    SquaredLink,
+    SumOfImplicitRewards,
 )
+from polopt.objectives.links import HingeLink, LogisticLink, PairLink, RegressionLink, SoftLink, SquaredLink
+from polopt.objectives.paired import PairedObjective
 from polopt.objectives.parts import Aggregate, Objective, Ratio, Regulariser, SurrogateTerm, Weight
 from polopt.objectives.ratios import OldPolicyRatio, SequenceRatio, TokenRatio
+from polopt.objectives.regression import RegressionObjective
 from polopt.objectives.regularisers import EntropyBonus, EntropyTarget, ForwardKL, ReferenceKL, SamplerKL, ValueLoss
 from polopt.objectives.surrogate import AuxiliaryLoss, Surrogate
 from polopt.objectives.surrogate_terms import Clip, ClipWeight, PolicyGradient, SaturatedRatio, Unclipped
@@ -47,6 +47,7 @@ __all__ = [
     "EntropyTarget",
     "ExponentialAdvantageWeight",
     "ForwardKL",
+    "GuidedLogRatioReward",
     "HingeLink",
     "ImplicitReward",
     "ImportanceWeight",
@@ -65,6 +66,8 @@ __all__ = [
     "PromptMean",
     "Ratio",
     "ReferenceKL",
+    "RegressionLink",
+    "RegressionObjective",
     "Regulariser",
     "SampledDistillation",
     "SamplerKL",
@@ -72,7 +75,9 @@ __all__ = [
     "SequenceMean",
     "SequenceRatio",
     "SequenceSum",
+    "SoftLink",
     "SquaredLink",
+    "SumOfImplicitRewards",
     "Surrogate",
     "SurrogateTerm",
     "TokenMean",

@@ -5,10 +5,10 @@ from __future__ import annotations
 from torch import Tensor
 
 from polopt import ops
+from polopt.anchor import anchor_logp, check_anchor
 from polopt.evaluation import Evaluation
 from polopt.experience import Experience
 from polopt.fields import policy_field
-from polopt.objectives.anchor import anchor_logp, check_anchor
 from polopt.objectives.parts import Ratio, Regulariser
 from polopt.schedules import Schedule
 

@@ -18,7 +18,8 @@ from polopt.rewards.judges import HTTPJudge, Judge, LearnedJudge
 from polopt.rewards.length import LinearLength, RelativeLength
 from polopt.rewards.outcomes import EnvironmentReward, FieldReward, OutcomeReward
 from polopt.rewards.parts import Reward
-from polopt.rewards.penalties import KLPenalty, OverlongPenalty
+from polopt.rewards.penalties import KLPenalty, OverlongPenalty, PolicyLogRatio
+from polopt.rewards.preferences import JudgedPreference, OutcomePreference, Preference, WinRate
 from polopt.rewards.rewritten import HTTPGrader, HTTPMeta
 from polopt.rewards.rubric import Grader, Item, Meta, RubricReward
 
@@ -38,6 +39,7 @@ __all__ = [
     "HasBlock",
     "Item",
     "Judge",
+    "JudgedPreference",
     "JudgedReward",
     "KLPenalty",
     "LeadingBlocks",
@@ -47,14 +49,18 @@ __all__ = [
     "LogRatio",
     "Meta",
     "MinimumReward",
+    "OutcomePreference",
     "OutcomeReward",
     "OverlongPenalty",
+    "PolicyLogRatio",
     "PositiveReward",
+    "Preference",
     "RelativeLength",
     "Reward",
     "RubricReward",
     "ScaledReward",
     "SumOfRewards",
+    "WinRate",
     "geometric_mean",
     "least",
 ]

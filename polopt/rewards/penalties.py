@@ -6,9 +6,11 @@ import torch
 from torch import Tensor
 
 from polopt import ops
+from polopt.anchor import anchor_logp, check_anchor
 from polopt.experience import Experience
-from polopt.fields import ExperienceError
+from polopt.fields import ExperienceError, policy_field
 from polopt.rewards.parts import Reward
+from polopt.setting_types import Unbounded
 
 
 class OverlongPenalty(Reward):
@@ -66,3 +68,36 @@ class KLPenalty(Reward):
         clean = experience.zero_masked()
         penalty = -self.coefficient * ops.kl_estimate(self.estimator, clean.rollout_logp, clean.ref_logp)
         return penalty if self.turn is None else torch.where(experience.turn == self.turn, penalty, 0)
+
+
+class PolicyLogRatio(Reward):
+    """r_t = clip(coefficient (log p_t - log q_t), -limit, limit) on each decision, with p and q two policies beside the
+    learner: the reward that a policy p, trained from preferences with the reference q, implies for each token.
+
+    Without a limit its sum over a row differs from p's implicit reward by a constant of the prompt alone, so that it is
+    the same reward, paid earlier.
+
+    coefficient (> 0): its unit. limit (> 0): the largest size of a decision's reward, inf for any. policy, anchor: the
+    names of p and q. Source: RTO, arXiv:2404.18922.
+    """
+
+    coefficient: float = 1.0
+    limit: Unbounded = float("inf")
+    policy: str = "dpo"
+    anchor: str = "reference"
+
+    @property
+    def reads(self) -> frozenset[str]:  # type: ignore[override]
+        return frozenset({policy_field(self.policy), policy_field(self.anchor)})
+
+    def setup(self) -> None:
+        for name in (self.policy, self.anchor):
+            check_anchor(self, name)
+        for name, value in (("coefficient", self.coefficient), ("limit", self.limit)):
+            if value <= 0:
+                raise ValueError(f"rewards.PolicyLogRatio: {name} must be > 0, found {value}")
+
+    def forward(self, experience: Experience) -> Tensor:
+        ratio = anchor_logp(experience, self.policy) - anchor_logp(experience, self.anchor)
+        found = (self.coefficient * ratio).clamp(-self.limit, self.limit)
+        return torch.where(experience.mask, found, 0)

@@ -4,7 +4,15 @@ from polopt.backends.pool import FolderPool, LocalPool, Pool, PublishedGroup
 from polopt.sampling.allocation import allocate, allocate_exactly, apportioned, knapsack, knapsack_value, neyman
 from polopt.sampling.batch_mixers import BatchMixer, WithDemonstrations, WithSolutions, WithTexts
 from polopt.sampling.diversity import distinct, edit_distance, mean_edit_distance, self_bleu
-from polopt.sampling.filters import MixedGroups, NonZeroAdvantage, ResampledRows, TopK, UncertainTokens, UniqueAnswers
+from polopt.sampling.filters import (
+    ExtremeRows,
+    MixedGroups,
+    NonZeroAdvantage,
+    ResampledRows,
+    TopK,
+    UncertainTokens,
+    UniqueAnswers,
+)
 from polopt.sampling.fragments import Fragments
 from polopt.sampling.histories import History, fit, predictor_loss
 from polopt.sampling.lookahead import Lookahead
@@ -40,6 +48,7 @@ __all__ = [
     "Demonstrations",
     "EntropyTemperature",
     "EqualRollouts",
+    "ExtremeRows",
     "FolderPool",
     "Fragments",
     "History",

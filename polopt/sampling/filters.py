@@ -89,6 +89,24 @@ class NonZeroAdvantage(Select):
         return experience[row > 16 * torch.finfo(returns.dtype).eps * most(returns.abs()) * unit]
 
 
+class ExtremeRows(Select):
+    """Keeps of each group the row with the highest and the row with the lowest advantage at its first decision (ties:
+    the earlier row), and nothing of a group whose advantages are equal.
+
+    The part is for an algorithm's `select`: the best and the worst of several answers become a pair. Source: the pairs
+    of SPPO, arXiv:2405.00675.
+    """
+
+    reads = frozenset({"advantage", "group"})
+
+    def forward(self, experience: Experience) -> Experience:
+        first = experience.mask.to(torch.uint8).argmax(1, keepdim=True)
+        value = torch.where(experience.mask, experience.advantage, 0).gather(1, first)[:, 0]
+        best, worst = (ops.group_place(signed, experience.group) == 0 for signed in (value, -value))
+        differ = ops.group_least(value, experience.group) < -ops.group_least(-value, experience.group)
+        return experience[(best | worst) & differ]
+
+
 # Added to every weight, as in verl: a batch whose weights are all 0 is resampled uniformly.
 LEAST = 1e-8
 

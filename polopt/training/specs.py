@@ -22,6 +22,14 @@ Seed = Annotated[int, pydantic.Field(ge=0, lt=2**63)]
 Momentum = Annotated[float, pydantic.Field(ge=0, lt=1)]
 
 
+# Names of the learner at an earlier time, which no stage gives.
+LEARNER_BEFORE = {
+    "previous": "one batch earlier",
+    "sampler": "when it sampled the batch",
+    "old": "before its first update on the batch",
+}
+
+
 class OptimiserSpec(Config):
     """AdamW, and the course of its learning rate over a stage.
 
@@ -130,8 +138,8 @@ class StageSpec(Config):
         for name in value:
             if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or name.startswith("old_"):
                 raise ValueError(f"a policy needs a plain name, of small letters, digits and _, found {name!r:.60}")
-            if name == "previous":
-                raise ValueError("previous is the learner as it was one batch earlier, which the loop keeps itself")
+            if name in LEARNER_BEFORE:
+                raise ValueError(f"{name} is the learner as it was {LEARNER_BEFORE[name]}, which the loop keeps itself")
         return value
 
     @pydantic.field_validator("train")

@@ -10,6 +10,7 @@ from torch import Tensor
 from polopt.experience import Experience
 from polopt.fields import policy_field
 from polopt.part import Part
+from polopt.part_names import name_of
 
 
 def check_anchor(part: Part, anchor: str) -> None:
@@ -20,8 +21,8 @@ def check_anchor(part: Part, anchor: str) -> None:
     """
     if not re.fullmatch(r"[a-z][a-z0-9_]*", anchor):
         raise ValueError(
-            f"objectives.{type(part).__name__}: anchor must be reference, previous or the plain name of a policy that "
-            f"the stage names, found {anchor!r:.60}"
+            f"{name_of(type(part))}: anchor must be reference, previous, sampler, old or the plain name of "
+            f"a policy that the stage names, found {anchor!r:.60}"
         )
 
 
