@@ -308,7 +308,8 @@ def training(
     Raises:
         UnprovidedError: the algorithm needs what the tree does not provide.
     """
-    check_on_tree(algorithm, problem, teacher=teacher is not None, signals=source_settings.get("signals") or ())
+    given = {name: source_settings.get(name) or () for name in ("signals", "policies")}
+    check_on_tree(algorithm, problem, teacher=teacher is not None, **given)
     needs = algorithm.required_fields
     previous = copy.deepcopy(policy) if "prev_logp" in needs else None
     source = TreeSource(

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from polopt.algorithm import Algorithm
 from polopt.capabilities import CORE_FIELDS, Capabilities
+from polopt.fields import policy_field
 from polopt.lab.tree import TokenTree
 from polopt.policies.vocabulary import REDUCTIONS
 from polopt.sampling.source_protocols import CAPABILITIES
@@ -35,15 +36,23 @@ TREE = Capabilities(
 )
 
 
-def check_on_tree(algorithm: Algorithm, tree: TokenTree, *, teacher: bool = False, signals: Iterable[str] = ()) -> None:
+def check_on_tree(
+    algorithm: Algorithm,
+    tree: TokenTree,
+    *,
+    teacher: bool = False,
+    signals: Iterable[str] = (),
+    policies: Iterable[str] = (),
+) -> None:
     """Raises UnprovidedError if an algorithm needs a field that neither `TREE` nor the tree's leaves provide.
 
     teacher: whether there is one.
     signals: names of the further signals of an answer.
+    policies: names of the policies beside the learner.
 
     Raises:
         UnprovidedError: naming the part, the missing field and the fix.
     """
     tree_fields = {SIGNAL + name for name in signals} | {f"extras.{name}" for name in tree.leaves().extras}
-    fields = TREE.advantage_fields | tree_fields
+    fields = TREE.advantage_fields | tree_fields | {policy_field(name) for name in policies}
     dataclasses.replace(TREE, teaches=teacher, advantage_fields=fields, loss_fields=fields).check(algorithm)

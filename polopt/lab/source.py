@@ -44,6 +44,7 @@ class TreeSource:
         demonstrations.
     draw: samples a batch's outcomes [B] from their means, `outcome`, and the source's generator; None takes the means.
     signals: name -> [prompts, answers], further signals of an answer.
+    policies: frozen policies by name, each of which fills `extras.<name>_logp`.
     hinted: the sampling policy with a hidden hint, by the hint's text.
     variants: [prompts] the prompt that stands for each one with a visible hint appended, by the hint's text.
 
@@ -70,6 +71,7 @@ class TreeSource:
         texts: Tensor | None = None,
         draw: Draw | None = None,
         signals: Mapping[str, Tensor] | None = None,
+        policies: Mapping[str, TreePolicy] | None = None,
         hinted: Mapping[str, TreePolicy] | None = None,
         variants: Mapping[str, Tensor] | None = None,
     ) -> None:
@@ -89,6 +91,7 @@ class TreeSource:
         self.written = self.demonstrations if texts is None else texts
         self.generator = torch.Generator().manual_seed(seed)
         self.signals = {f"signal_{name}": value.flatten() for name, value in (signals or {}).items()}
+        self.named = dict(policies or {})
         self.hinted, self.variants = dict(hinted or {}), dict(variants or {})
         self._leaf_tables: dict[tuple[Support, str], tuple[Experience, Tensor]] = {}
         self._queue: list[int] = []
@@ -126,6 +129,7 @@ class TreeSource:
         extras = {"greedy_reward": self._greedy(leaves, evaluation.logits)} if evaluation.logits is not None else {}
         extras["prompt_logp"] = leaves.outcome.new_full((len(leaves),), -math.log(self.tree.prompts) / self.tree.start)
         own.require({f"extras.{name}" for name in self._old}, by="TreeSource")
+        extras |= {f"{name}_logp": named.evaluate(leaves).logp for name, named in self.named.items()}
         extras |= {f"old_{name}": own.extras[name] for name in self._old}
         leaf_table = leaves.replace(
             rollout_logp=evaluation.logp,

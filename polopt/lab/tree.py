@@ -166,6 +166,14 @@ class TokenTree:
         return torch.tensor(nodes, dtype=torch.long).view(leaves.mask.shape)
 
     @functools.cached_property
+    def positions(self) -> Tensor:
+        """Number of decisions before each node, [nodes]; as `TabularPolicy(tied=...)` it makes a policy whose logits
+        depend on a token's position alone."""
+        mask = self._leaves.mask
+        columns = (torch.arange(mask.shape[1]) - self.start).expand_as(mask)
+        return torch.zeros(int(self.nodes.max()) + 1, dtype=torch.long).index_put((self.nodes[mask],), columns[mask])
+
+    @functools.cached_property
     def choices(self) -> Tensor:
         """Mask of the tokens that lead to some answer, [nodes, V]."""
         mask = self._leaves.mask
