@@ -51,17 +51,17 @@ def one_bad_token(seed: int, pairs: int = 12, guides: float = 10.0) -> tuple[Tok
     criteria=[Less("drift", times=0.9)],
     seeds=10,
     note="Drift is the mean distance of the two good tokens' log-probabilities, when a token is bad with probability "
-    "0.05. The guide is the optimum of the reward -1 for each bad token. The bound is ours: the paper counts wins of "
+    "0.05, or after 400 steps. The guide is the optimum of the reward -1 for each bad token. The bound is ours: the paper counts wins of "
     "models, and fewer steps are what a longer step size buys too.",
 )
 def focused(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
     _, policy, batch = one_bad_token(seed)
-    for steps in range(1, 401):
+    for _ in range(400):
         descended(algorithm, batch, policy, step_size, 1)
         law = policy.logits.detach().log_softmax(1)
         if law[:, BAD].exp().mean() < 0.05:
-            return {"drift": (law[:, 1] - law[:, 2]).abs().mean().item(), "steps": float(steps)}
-    return {"drift": float("nan"), "steps": float("nan")}
+            break
+    return {"drift": (law[:, 1] - law[:, 2]).abs().mean().item()}
 
 
 @claim(
