@@ -37,7 +37,7 @@ from polopt.metrics.intervals import (
 )
 from polopt.metrics.logged import LoggedDataError, LoggedDecisions
 from polopt.metrics.logged_rows import LoggedRow, logged_decisions, logged_row, logged_table
-from polopt.metrics.metric import Measured, Metric, MetricError
+from polopt.metrics.metric import LoggedMetric, Measured, Metric, MetricError
 from polopt.metrics.mismatch import Mismatch, effective_sample_size, logp_mismatch
 from polopt.metrics.noise import GradientNoise, gradient_noise
 from polopt.metrics.off_policy import (
@@ -49,7 +49,10 @@ from polopt.metrics.off_policy import (
 )
 from polopt.metrics.passk import pass_all_k, pass_at_k
 from polopt.metrics.proxy import ProxyHacking, correlation, least_true_gain, proxy_hacking
+from polopt.metrics.reward_distance import SampledRewardPair, TabularRewardPair, sampled_rewards
+from polopt.metrics.reward_regret import RewardRegret, reward_regret, worst_regret
 from polopt.metrics.routing import route, router_regret
+from polopt.metrics.row_format import MetricDataError, RowFormat
 from polopt.metrics.scaling import Sigmoid, fit_sigmoid
 from polopt.metrics.sequential import anytime_interval, anytime_p, evidence
 from polopt.metrics.signal import mixed_groups
@@ -69,11 +72,13 @@ __all__ = [
     "Interval",
     "LoggedDataError",
     "LoggedDecisions",
+    "LoggedMetric",
     "LoggedRow",
     "LoggedValues",
     "Measured",
     "MethodRuns",
     "Metric",
+    "MetricDataError",
     "MetricError",
     "Mismatch",
     "OffPolicyEstimator",
@@ -81,8 +86,12 @@ __all__ = [
     "ProxyHacking",
     "ReleaseGate",
     "RewardDivergence",
+    "RewardRegret",
+    "RowFormat",
+    "SampledRewardPair",
     "Sigmoid",
     "Stability",
+    "TabularRewardPair",
     "TabularValues",
     "TrajectoryImportanceSampling",
     "VerifierErrors",
@@ -136,11 +145,14 @@ __all__ = [
     "reference_kl",
     "release_gate",
     "reward_parting",
+    "reward_regret",
     "route",
     "router_regret",
+    "sampled_rewards",
     "seeds_needed",
     "t_interval",
     "tic_rate",
     "welch_difference",
     "wilson",
+    "worst_regret",
 ]

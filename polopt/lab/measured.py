@@ -1,0 +1,25 @@
+"""Small data for the metrics that read something else than logged decisions, by the format of their files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from polopt.metrics import TabularRewardPair
+from polopt.metrics.reward_rows import TRANSITION_ROWS
+from polopt.metrics.row_format import RowFormat
+from polopt.problems.mdp import random_mdp
+
+
+def reward_pair(seed: int) -> TabularRewardPair:
+    """Returns two random rewards on a random problem of 4 states, the last of them terminal."""
+    g = torch.Generator().manual_seed(seed)
+    problem = random_mdp(seed, states=4, actions=2)
+    reward, other = torch.randn(2, 4, 2, 4, generator=g, dtype=torch.double)
+    return TabularRewardPair(problem.transitions, reward, other, problem.start, torch.arange(4) == 3)
+
+
+# Format -> data from a seed, that can be indexed by a permutation of len(data).
+EXAMPLES: dict[RowFormat, Callable[[int], Any]] = {TRANSITION_ROWS: reward_pair}
