@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 
-from polopt.metrics import TabularRewardPair
+from polopt.metrics import RankedPairs, TabularRewardPair
+from polopt.metrics.ranking import PAIR_ROWS
 from polopt.metrics.reward_rows import TRANSITION_ROWS
 from polopt.metrics.row_format import RowFormat
 from polopt.problems.mdp import random_mdp
@@ -21,5 +23,14 @@ def reward_pair(seed: int) -> TabularRewardPair:
     return TabularRewardPair(problem.transitions, reward, other, problem.start, torch.arange(4) == 3)
 
 
+def ranked(seed: int) -> RankedPairs:
+    """Returns 40 pairs of answers of 5 to 20 tokens, with a policy near its reference."""
+    draw = np.random.default_rng(seed)
+    lengths = draw.integers(5, 21, (2, 40))
+    reference = -lengths * draw.exponential(1.0, (2, 40))
+    policy = np.minimum(reference + draw.normal(0, 3, (2, 40)), -0.1)
+    return RankedPairs(*policy, *reference, *lengths, draw.random(40))
+
+
 # Format -> data from a seed, that can be indexed by a permutation of len(data).
-EXAMPLES: dict[RowFormat, Callable[[int], Any]] = {TRANSITION_ROWS: reward_pair}
+EXAMPLES: dict[RowFormat, Callable[[int], Any]] = {TRANSITION_ROWS: reward_pair, PAIR_ROWS: ranked}

@@ -49,6 +49,7 @@ from polopt.metrics.off_policy import (
 )
 from polopt.metrics.passk import pass_all_k, pass_at_k
 from polopt.metrics.proxy import ProxyHacking, correlation, least_true_gain, proxy_hacking
+from polopt.metrics.ranking import RankedPairs, idealised_margin, margin_at_loss
 from polopt.metrics.reward_distance import SampledRewardPair, TabularRewardPair, sampled_rewards
 from polopt.metrics.reward_regret import RewardRegret, reward_regret, worst_regret
 from polopt.metrics.routing import route, router_regret
@@ -84,6 +85,7 @@ __all__ = [
     "OffPolicyEstimator",
     "PerDecisionImportanceSampling",
     "ProxyHacking",
+    "RankedPairs",
     "ReleaseGate",
     "RewardDivergence",
     "RewardRegret",
@@ -119,6 +121,7 @@ __all__ = [
     "fit_sigmoid",
     "gradient_noise",
     "holm",
+    "idealised_margin",
     "improvement",
     "iqm",
     "least_true_gain",
@@ -126,6 +129,7 @@ __all__ = [
     "logged_row",
     "logged_table",
     "logp_mismatch",
+    "margin_at_loss",
     "mean_difference_p",
     "mixed_groups",
     "most_reliable",
