@@ -29,7 +29,15 @@ def ranked(seed: int) -> RankedPairs:
     lengths = draw.integers(5, 21, (2, 40))
     reference = -lengths * draw.exponential(1.0, (2, 40))
     policy = np.minimum(reference + draw.normal(0, 3, (2, 40)), -0.1)
-    return RankedPairs(*policy, *reference, *lengths, draw.random(40))
+    return RankedPairs(
+        chosen_logps=policy[0],
+        rejected_logps=policy[1],
+        ref_chosen_logps=reference[0],
+        ref_rejected_logps=reference[1],
+        chosen_length=lengths[0],
+        rejected_length=lengths[1],
+        agreement=draw.random(40),
+    )
 
 
 # Format -> data from a seed, that can be indexed by a permutation of len(data).

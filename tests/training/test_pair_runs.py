@@ -102,10 +102,6 @@ def test_the_gradient_of_a_batch_is_that_of_trl(path: Path, micro_rows: int) -> 
     assert max(float(p.grad.abs().max()) for p in expected.values() if p.grad is not None) > 1e-3
 
 
-def pair_lengths(player: EpisodePlayer, task: Any) -> list[float]:
-    return [float(len(row.ids)) for row in player.pairs([task])]
-
-
 def test_the_score_counts_pairs_whose_preferred_answer_is_likelier(path: Path) -> None:
     tasks, learner, _ = made(path)
     player, chosen = EpisodePlayer(learner, tasks, 8), [tasks[i] for i in range(40)]
@@ -121,7 +117,7 @@ def test_the_score_counts_pairs_whose_preferred_answer_is_likelier(path: Path) -
     assert score.margin.estimate == pytest.approx(sum(margins) / 40, abs=1e-9)
     assert score.accuracy.estimate == sum(margin > 0 for margin in margins) / 40
     assert score.pairs.margin() == pytest.approx(margins, abs=1e-9)
-    assert (score.pairs.chosen_length[0], score.pairs.rejected_length[0]) == tuple(pair_lengths(player, chosen[0]))
+    assert [score.pairs.chosen_length[-1], score.pairs.rejected_length[-1]] == pair.mask.sum(1).tolist()
     assert 0 < score.accuracy.estimate < 1
     assert score.ranked == {"pairs": [int(margin > 0) for margin in margins]}
     shown = [row.answer for row in score.rows]
