@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from polopt.metrics import RankedPairs, TabularRewardPair
+from polopt.metrics import PrinciplePreferences, RankedPairs, TabularRewardPair
+from polopt.metrics.discretion import COMPARISON_ROWS
 from polopt.metrics.ranking import PAIR_ROWS
 from polopt.metrics.reward_rows import TRANSITION_ROWS
 from polopt.metrics.row_format import RowFormat
@@ -40,5 +41,16 @@ def ranked(seed: int) -> RankedPairs:
     )
 
 
+def preferences_by_principle(seed: int) -> PrinciplePreferences:
+    """Returns 60 comparisons by 4 principles, 30 % of them indifferent, and the labels of two annotators."""
+    draw = np.random.default_rng(seed)
+    votes = draw.choice([-1.0, 1.0, np.nan], p=[0.35, 0.35, 0.3], size=(60, 4))
+    return PrinciplePreferences(votes, draw.choice([-1.0, 1.0], size=(60, 2)))
+
+
 # Format -> data from a seed, that can be indexed by a permutation of len(data).
-EXAMPLES: dict[RowFormat, Callable[[int], Any]] = {TRANSITION_ROWS: reward_pair, PAIR_ROWS: ranked}
+EXAMPLES: dict[RowFormat, Callable[[int], Any]] = {
+    TRANSITION_ROWS: reward_pair,
+    PAIR_ROWS: ranked,
+    COMPARISON_ROWS: preferences_by_principle,
+}

@@ -21,6 +21,13 @@ from polopt.metrics.compare import (
 )
 from polopt.metrics.correction import Correction, attempts, correction
 from polopt.metrics.cost import cost_curve
+from polopt.metrics.discretion import (
+    PrinciplePreferences,
+    Priorities,
+    both_orders,
+    discretion_discrepancy,
+    priorities,
+)
 from polopt.metrics.drift import perplexity, reference_kl
 from polopt.metrics.entropy import EntropyLaw, entropy_law, entropy_shift
 from polopt.metrics.feedback import ReleaseGate, auroc, calibration_error, chronological, release_gate, tic_rate
@@ -84,6 +91,8 @@ __all__ = [
     "Mismatch",
     "OffPolicyEstimator",
     "PerDecisionImportanceSampling",
+    "PrinciplePreferences",
+    "Priorities",
     "ProxyHacking",
     "RankedPairs",
     "ReleaseGate",
@@ -107,6 +116,7 @@ __all__ = [
     "average_precision",
     "balanced_accuracy",
     "bootstrap",
+    "both_orders",
     "calibration_error",
     "chronological",
     "clopper_pearson",
@@ -114,6 +124,7 @@ __all__ = [
     "correlation",
     "cost_curve",
     "detectable_difference",
+    "discretion_discrepancy",
     "effective_sample_size",
     "entropy_law",
     "entropy_shift",
@@ -140,6 +151,7 @@ __all__ = [
     "perplexity",
     "policy_stability",
     "power",
+    "priorities",
     "probability_of_improvement",
     "proxy_hacking",
     "q_values",
