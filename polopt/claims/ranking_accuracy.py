@@ -59,7 +59,7 @@ def rankings_stay(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[
     method=lambda: "implicit_accuracy",
     controls={"ranking accuracy": lambda: "ranking_accuracy"},
     criteria=[More("accuracy", by=0.2)],
-    seeds=5,
+    seeds=10,
     cost="slow",
     note="Both of one policy, DPO's where the mean loss has come to 0.3.",
 )

@@ -55,6 +55,7 @@ from polopt.metrics.off_policy import (
     TrajectoryImportanceSampling,
 )
 from polopt.metrics.passk import pass_all_k, pass_at_k
+from polopt.metrics.preference_audit import PreferenceAudit, PreferenceRow, audit_preferences
 from polopt.metrics.proxy import ProxyHacking, correlation, least_true_gain, proxy_hacking
 from polopt.metrics.ranking import RankedPairs, idealised_margin, margin_at_loss
 from polopt.metrics.reward_distance import SampledRewardPair, TabularRewardPair, sampled_rewards
@@ -91,6 +92,8 @@ __all__ = [
     "Mismatch",
     "OffPolicyEstimator",
     "PerDecisionImportanceSampling",
+    "PreferenceAudit",
+    "PreferenceRow",
     "PrinciplePreferences",
     "Priorities",
     "ProxyHacking",
@@ -111,6 +114,7 @@ __all__ = [
     "anytime_interval",
     "anytime_p",
     "attempts",
+    "audit_preferences",
     "audit_verifier",
     "auroc",
     "average_precision",
