@@ -1,10 +1,14 @@
-"""What `polopt check` finds of an off-policy metric, on logs of a small problem whose truth is known."""
+"""What `polopt check` finds of a metric: of an off-policy one on logs of a small problem whose truth is known."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from polopt.checks.finding import CheckResult
-from polopt.checks.metric_rules import METRIC, MetricRow
+from polopt.checks.metric_rules import DATA_METRIC, METRIC, DataRow, MetricRow
+from polopt.checks.state import Rule
 from polopt.lab.logged import small_problem, with_values
+from polopt.lab.measured import EXAMPLES
 from polopt.metrics import LoggedDecisions, Metric, OffPolicyEstimator
 
 # Episodes of each log.
@@ -18,15 +22,22 @@ def metric_findings(metric: Metric) -> list[CheckResult]:
         ValueError: it reads something else than logged decisions, of which the checks have no examples.
     """
     if not isinstance(metric, OffPolicyEstimator):
-        raise ValueError(f"{metric!r} reads no logged decisions, and the checks have no examples of anything else")
+        example = EXAMPLES.get(getattr(metric, "rows", None))  # type: ignore[arg-type]
+        if example is None:
+            raise ValueError(f"{metric!r} reads no logged decisions, and the checks have no examples of its data")
+        return _findings(DATA_METRIC, DataRow(metric, example))
     problem, behaviour, target = small_problem(0)
     q, _ = problem.values(target, metric.gamma)
 
     def log(seed: int) -> LoggedDecisions:
         return with_values(problem.sample(behaviour, target, EPISODES, seed), q, target)
 
-    row, found = MetricRow(metric, log, problem.value(target, metric.gamma)), []
-    for rule in METRIC:
+    return _findings(METRIC, MetricRow(metric, log, problem.value(target, metric.gamma)))
+
+
+def _findings(rules: Sequence[Rule], row: DataRow | MetricRow) -> list[CheckResult]:
+    found = []
+    for rule in rules:
         failure = rule.failure(row)  # type: ignore[arg-type]
         sentence = "" if failure is None else failure.sentence
         found.append(CheckResult(rule.title, "holds" if failure is None else "breaks", sentence, rule.why))

@@ -1,9 +1,10 @@
-"""Properties that every off-policy metric must satisfy, on logs of a small problem whose true value is known."""
+"""Properties that every metric must satisfy; of off-policy ones on logs of a small problem whose value is known."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +25,38 @@ class MetricRow:
     part: Metric
     log: Callable[[int], LoggedDecisions]
     truth: float
+
+
+@dataclasses.dataclass(frozen=True)
+class DataRow:
+    """A metric to check that reads something else than logged decisions.
+
+    example: its data, from a seed.
+    """
+
+    part: Metric
+    example: Callable[[int], Any]
+
+
+def data_order(row: DataRow) -> None:
+    """Tests that the order of the data's rows, or of a problem's states, changes no value."""
+    for seed in range(3):
+        data = row.example(seed)
+        expected = row.part(data).values
+        for way, order in (("reversed", np.arange(len(data))[::-1]), ("shifted", np.roll(np.arange(len(data)), 1))):
+            found = row.part(data[order.copy()]).values
+            assert found.keys() == expected.keys(), f"{way}: other values, {sorted(found)}"
+            for name, value in expected.items():
+                assert np.isclose(found[name], value, rtol=1e-7, atol=1e-9, equal_nan=True), (
+                    f"rows {way}: {name} is {found[name]}, expected {value}"
+                )
+
+
+def data_repeats(row: DataRow) -> None:
+    """Tests that measuring the same data twice gives the same numbers and intervals."""
+    one, two = (row.part(row.example(0)) for _ in range(2))
+    assert repr(one.values) == repr(two.values), "other numbers"
+    assert repr(one.intervals) == repr(two.intervals), "other intervals"
 
 
 def _same(found: Measured, expected: Measured, what: str, scale: float = 1.0, intervals: bool = True) -> None:
@@ -80,4 +113,11 @@ METRIC = (
     Rule("metric_coverage", "coverage", coverage, "An interval below its level of coverage misleads."),  # type: ignore[arg-type]
     Rule("metric_yaml", "YAML", yaml_returns, "A recipe is kept as YAML; what comes back is what was run."),
     Rule("metric_repr", "print", repr_builds, "What is printed in a report is read as what was run."),
+)
+
+DATA_METRIC = (
+    Rule("data_order", "row order", data_order, "The order of the rows is an accident of the file."),  # type: ignore[arg-type]
+    Rule("data_repeats", "repeats", data_repeats, "A result that cannot be repeated cannot be checked."),  # type: ignore[arg-type]
+    METRIC[-2],
+    METRIC[-1],
 )

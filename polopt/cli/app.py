@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from polopt.cli import (
+    audit,
     bridges,
     catalogue,
     chat,
@@ -71,5 +72,6 @@ app.command(rich_help_panel=METHODS)(catalogue.diff)
 app.command(rich_help_panel=METHODS)(catalogue.cite)
 app.command(rich_help_panel=METHODS)(catalogue.claims)
 app.command(rich_help_panel=METHODS)(measure.measure)
+app.add_typer(audit.app, name="audit", rich_help_panel=METHODS)
 app.command(rich_help_panel=METHODS)(bridges.bridges)
 app.command(rich_help_panel=METHODS)(check.check)

@@ -35,7 +35,9 @@ def measure(
         str,
         typer.Argument(metavar="METHOD", help="A metric, or file.py:function.", autocompletion=wording.complete_method),
     ],
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Logged decisions: JSON lines, CSV or Parquet.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="Rows that the metric reads: JSON lines, CSV or Parquet.")
+    ],
     changes: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of the method; repeatable.")
     ] = None,
@@ -45,7 +47,7 @@ def measure(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json")] = False,
 ) -> None:
-    """Measure a file of logged decisions: an estimate, its interval, and how far to trust them."""
+    """Measure a file, of logged decisions for one: an estimate, its interval, and how far to trust them."""
     from polopt import catalogue
     from polopt.training import measuring
 

@@ -21,6 +21,13 @@ from polopt.metrics.compare import (
 )
 from polopt.metrics.correction import Correction, attempts, correction
 from polopt.metrics.cost import cost_curve
+from polopt.metrics.discretion import (
+    PrinciplePreferences,
+    Priorities,
+    both_orders,
+    discretion_discrepancy,
+    priorities,
+)
 from polopt.metrics.drift import perplexity, reference_kl
 from polopt.metrics.entropy import EntropyLaw, entropy_law, entropy_shift
 from polopt.metrics.feedback import ReleaseGate, auroc, calibration_error, chronological, release_gate, tic_rate
@@ -37,7 +44,7 @@ from polopt.metrics.intervals import (
 )
 from polopt.metrics.logged import LoggedDataError, LoggedDecisions
 from polopt.metrics.logged_rows import LoggedRow, logged_decisions, logged_row, logged_table
-from polopt.metrics.metric import Measured, Metric, MetricError
+from polopt.metrics.metric import LoggedMetric, Measured, Metric, MetricError
 from polopt.metrics.mismatch import Mismatch, effective_sample_size, logp_mismatch
 from polopt.metrics.noise import GradientNoise, gradient_noise
 from polopt.metrics.off_policy import (
@@ -48,8 +55,13 @@ from polopt.metrics.off_policy import (
     TrajectoryImportanceSampling,
 )
 from polopt.metrics.passk import pass_all_k, pass_at_k
+from polopt.metrics.preference_audit import PreferenceAudit, PreferenceRow, audit_preferences
 from polopt.metrics.proxy import ProxyHacking, correlation, least_true_gain, proxy_hacking
+from polopt.metrics.ranking import RankedPairs, idealised_margin, margin_at_loss
+from polopt.metrics.reward_distance import SampledRewardPair, TabularRewardPair, sampled_rewards
+from polopt.metrics.reward_regret import RewardRegret, reward_regret, worst_regret
 from polopt.metrics.routing import route, router_regret
+from polopt.metrics.row_format import MetricDataError, RowFormat
 from polopt.metrics.scaling import Sigmoid, fit_sigmoid
 from polopt.metrics.sequential import anytime_interval, anytime_p, evidence
 from polopt.metrics.signal import mixed_groups
@@ -69,20 +81,31 @@ __all__ = [
     "Interval",
     "LoggedDataError",
     "LoggedDecisions",
+    "LoggedMetric",
     "LoggedRow",
     "LoggedValues",
     "Measured",
     "MethodRuns",
     "Metric",
+    "MetricDataError",
     "MetricError",
     "Mismatch",
     "OffPolicyEstimator",
     "PerDecisionImportanceSampling",
+    "PreferenceAudit",
+    "PreferenceRow",
+    "PrinciplePreferences",
+    "Priorities",
     "ProxyHacking",
+    "RankedPairs",
     "ReleaseGate",
     "RewardDivergence",
+    "RewardRegret",
+    "RowFormat",
+    "SampledRewardPair",
     "Sigmoid",
     "Stability",
+    "TabularRewardPair",
     "TabularValues",
     "TrajectoryImportanceSampling",
     "VerifierErrors",
@@ -91,11 +114,13 @@ __all__ = [
     "anytime_interval",
     "anytime_p",
     "attempts",
+    "audit_preferences",
     "audit_verifier",
     "auroc",
     "average_precision",
     "balanced_accuracy",
     "bootstrap",
+    "both_orders",
     "calibration_error",
     "chronological",
     "clopper_pearson",
@@ -103,6 +128,7 @@ __all__ = [
     "correlation",
     "cost_curve",
     "detectable_difference",
+    "discretion_discrepancy",
     "effective_sample_size",
     "entropy_law",
     "entropy_shift",
@@ -110,6 +136,7 @@ __all__ = [
     "fit_sigmoid",
     "gradient_noise",
     "holm",
+    "idealised_margin",
     "improvement",
     "iqm",
     "least_true_gain",
@@ -117,6 +144,7 @@ __all__ = [
     "logged_row",
     "logged_table",
     "logp_mismatch",
+    "margin_at_loss",
     "mean_difference_p",
     "mixed_groups",
     "most_reliable",
@@ -127,6 +155,7 @@ __all__ = [
     "perplexity",
     "policy_stability",
     "power",
+    "priorities",
     "probability_of_improvement",
     "proxy_hacking",
     "q_values",
@@ -136,11 +165,14 @@ __all__ = [
     "reference_kl",
     "release_gate",
     "reward_parting",
+    "reward_regret",
     "route",
     "router_regret",
+    "sampled_rewards",
     "seeds_needed",
     "t_interval",
     "tic_rate",
     "welch_difference",
     "wilson",
+    "worst_regret",
 ]

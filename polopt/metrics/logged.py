@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from polopt import ops
-from polopt.errors import UserError
 from polopt.evaluation import Evaluation
 from polopt.experience import Experience
+from polopt.metrics.row_format import MetricDataError
 
 Numbers = NDArray[np.float64]
 
 
-class LoggedDataError(UserError, ValueError):
+class LoggedDataError(MetricDataError):
     """Logged decisions cannot be used; the message names the row or the field, what was found and the fix."""
 
 

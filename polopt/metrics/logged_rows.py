@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from polopt.metrics.logged import LoggedDataError, LoggedDecisions
+from polopt.metrics.row_format import RowFormat
 from polopt.names import nearest
 
 REQUIRED = ("episode", "step", "reward", "behaviour_probability", "target_probability")
@@ -222,3 +223,6 @@ def _check_support(ordered: Sequence[tuple[int, LoggedRow]]) -> None:
                 f"{where} the behaviour policy takes none but the logged actions, and the target policy takes those "
                 f"with probability {sums[1]:.4g} only: what others are worth cannot be estimated from this log"
             )
+
+
+LOGGED_ROWS = RowFormat("a log of decisions", (*REQUIRED, *OPTIONAL), logged_row, logged_decisions, LoggedDataError)

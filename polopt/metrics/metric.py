@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,8 @@ from polopt.evaluation import Evaluation
 from polopt.experience import Experience
 from polopt.metrics.intervals import Interval
 from polopt.metrics.logged import LoggedDecisions
+from polopt.metrics.logged_rows import LOGGED_ROWS
+from polopt.metrics.row_format import RowFormat
 from polopt.part import Part
 
 
@@ -36,13 +38,34 @@ class Measured:
 
 
 class Metric(Part):
-    """`metric(table)` or `metric(experience, evaluation)` returns a `Measured` and changes no state.
+    """`metric(data)` returns a `Measured` and changes no state.
+
+    rows: the format of the files that `polopt measure` reads for it. A subclass writes `measure(data)`.
+    """
+
+    method_kind: ClassVar[str | None] = "metric"
+    rows: ClassVar[RowFormat]
+
+    def forward(self, data: Any) -> Measured:
+        return self.measure(data)
+
+    def measure(self, data: Any) -> Measured:
+        """Measures the data.
+
+        Raises:
+            MetricError: the metric cannot be computed from them.
+        """
+        raise NotImplementedError
+
+
+class LoggedMetric(Metric):
+    """`metric(table)` or `metric(experience, evaluation)` measures logged decisions.
 
     `columns` names the columns of a table of logged decisions that the metric reads beyond those that every such table
     has. A subclass writes `measure(table)`.
     """
 
-    method_kind: ClassVar[str | None] = "metric"
+    rows = LOGGED_ROWS
     reads = frozenset({"rollout_logp", "reward"})
 
     @property

@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 from polopt.metrics.action_values import ActionValueModel, ActionValues, TabularValues
 from polopt.metrics.intervals import Interval, bootstrap, t_interval
 from polopt.metrics.logged import LoggedDecisions, Numbers
-from polopt.metrics.metric import Measured, Metric, MetricError
+from polopt.metrics.metric import LoggedMetric, Measured, MetricError
 from polopt.metrics.weighted import WeightedTerms, weight_cautions
 
 IntervalKind = Literal["t", "normal", "bootstrap"]
 
 
-class OffPolicyEstimator(Metric):
+class OffPolicyEstimator(LoggedMetric):
     """Estimates the expected discounted return of the target policy, E_pi[sum_t gamma^t r_t].
 
     gamma: discount. self_normalised: divide by the sum of the weights, not by the number of episodes: a little bias,

@@ -1,4 +1,4 @@
-"""Metrics of files of logged decisions, which are read, checked and measured."""
+"""Metrics of files of rows, which are read, checked and measured."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from polopt import catalogue
-from polopt.metrics import LoggedDataError, LoggedDecisions, LoggedRow, Measured, Metric, logged_decisions, logged_row
+from polopt.metrics import LoggedDecisions, Measured, Metric, MetricDataError, MetricError
+from polopt.metrics.logged_rows import LOGGED_ROWS
+from polopt.metrics.row_format import RowFormat
 from polopt.names import nearest
 from polopt.worlds.rows import MalformedRow, read_rows
 
-COLUMNS = ("episode", "step", "state", "action", "reward", "behaviour_probability", "target_probability", "q", "v")
+COLUMNS = LOGGED_ROWS.columns
 
 
 def read_log(path: str | Path, columns: Mapping[str, str] | None = None) -> LoggedDecisions:
@@ -20,37 +22,46 @@ def read_log(path: str | Path, columns: Mapping[str, str] | None = None) -> Logg
     columns: the file's own name of a column, by polopt's (`COLUMNS`); `state`, `action`, `q` and `v` may be missing.
 
     Raises:
-        LoggedDataError: a column that polopt does not have, or rows that do not fit together, with their numbers.
+        MetricDataError: a column that polopt does not have, or rows that do not fit together, with their numbers.
         ConfigError: the file cannot be read, or rows are malformed, with their lines.
     """
-    for name in columns or {}:
-        if name not in COLUMNS:
-            raise LoggedDataError(f"{name!r:.60} is no column of a log of decisions{nearest(name, COLUMNS)}")
+    log: LoggedDecisions = read_data(LOGGED_ROWS, path, columns)
+    return log
 
-    def parse(row: dict[str, Any]) -> LoggedRow:
+
+def read_data(rows: RowFormat, path: str | Path, columns: Mapping[str, str] | None = None) -> Any:
+    """Reads the data of a metric's format of rows, as `read_log` does."""
+    for name in columns or {}:
+        if name not in rows.columns:
+            raise rows.error(f"{name!r:.60} is no column of {rows.what}{nearest(name, rows.columns)}")
+
+    def parse(row: dict[str, Any]) -> Any:
         try:
-            return logged_row(row, columns)
-        except LoggedDataError as error:
+            return rows.parse(row, columns)
+        except MetricDataError as error:
             raise MalformedRow(str(error)) from None
 
-    rows = read_rows(Path(path), parse)
+    found = read_rows(Path(path), parse)
     try:
-        return logged_decisions(rows)
-    except LoggedDataError as error:
-        raise LoggedDataError(f"{path}, {error}") from None
+        return rows.assemble(found)
+    except MetricDataError as error:
+        raise rows.error(f"{path}, {error}") from None
 
 
 def measure(
     metric: str | Metric, path: str | Path, columns: Mapping[str, str] | None = None, **settings: Any
 ) -> Measured:
-    """Measures a file of logged decisions.
+    """Measures a file: of logged decisions, or of the rows that the metric reads.
 
     metric: a method's name, with `settings`, or a metric. columns: as for `read_log`.
 
     Raises:
         ValueError, TypeError: no such method or setting, or a method that is no metric.
-        MetricError, LoggedDataError, ConfigError: as `read_log`, and as the metric.
+        MetricError, MetricDataError, ConfigError: as `read_log`, and as the metric.
     """
     found = catalogue.metric(metric, **settings) if isinstance(metric, str) else metric
-    result: Measured = found(read_log(path, columns))
+    rows = getattr(found, "rows", None)
+    if not isinstance(rows, RowFormat):
+        raise MetricError(f"{found!r:.80} reads no files: its class has no `rows`, the format of one")
+    result: Measured = found(read_data(rows, path, columns))
     return result

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from polopt.metrics import Interval, rate_interval, t_interval
+from polopt.metrics import Interval, RankedPairs, rate_interval, t_interval
 from polopt.support import PLAIN
 from polopt.training.episode_record import EpisodeRecord, to_experience
 from polopt.training.estimates import PREFERENCES
@@ -31,7 +31,8 @@ class PreferenceScore:
     margin: the mean of log pi(preferred) - log pi(rejected) in nats. beta times its change over a stage is the mean
         margin of DPO's implicit reward.
     kinds: the accuracy of each kind of task, and its number of pairs. ranked: of each kind's pairs, in their order, 1
-        where the ranking is right and 0 elsewhere. rows: of each pair the likelier answer.
+        where the ranking is right and 0 elsewhere. rows: of each pair the likelier answer. pairs: sums and lengths of
+        both answers of each pair, for the metric `ranking-accuracy`; `with_reference` adds another policy's.
     """
 
     problems: int
@@ -40,6 +41,7 @@ class PreferenceScore:
     kinds: dict[str, tuple[Interval, int]]
     ranked: dict[str, list[int]] = dataclasses.field(repr=False)
     rows: list[EpisodeRecord] = dataclasses.field(repr=False)
+    pairs: RankedPairs = dataclasses.field(repr=False)
     samples: int = 1
 
     def record(self) -> dict[str, Any]:
@@ -67,13 +69,15 @@ def evaluate_pairs(
     own_indices = shares([1] * len(tasks), team.size)[team.rank].tolist()
     # Pairs of like length share a pass.
     order = sorted(own_indices, key=lambda i: len(tasks[i].prompt) + len(tasks[i].solution or ""))
-    found: dict[int, tuple[float, EpisodeRecord]] = {}
+    found: dict[int, tuple[list[float], EpisodeRecord]] = {}
     for start in range(0, len(order), BATCH):
         chosen = order[start : start + BATCH]
         found |= dict(zip(chosen, _ranked(player, [tasks[i] for i in chosen]), strict=True))
     player.policy.train(mode)
     found = {i: pair for part in team.gather(found) for i, pair in part.items()}
-    margins = [found[i][0] for i in range(len(tasks))]
+    columns = list(zip(*(found[i][0] for i in range(len(tasks))), strict=True))
+    pairs = RankedPairs(columns[0], columns[1], chosen_length=columns[2], rejected_length=columns[3])
+    margins = pairs.margin().tolist()
     ranked: dict[str, list[int]] = {kind: [] for kind in sorted({task.kind for task in tasks})}
     for task, margin in zip(tasks, margins, strict=True):
         ranked[task.kind].append(int(margin > 0))
@@ -84,19 +88,19 @@ def evaluate_pairs(
         kinds={kind: (rate_interval(list(map(float, right))), len(right)) for kind, right in ranked.items()},
         ranked=ranked,
         rows=[found[i][1] for i in range(len(tasks))],
+        pairs=pairs,
     )
 
 
 @torch.no_grad()
-def _ranked(player: EpisodeReplayer, tasks: Sequence[Task]) -> list[tuple[float, EpisodeRecord]]:
-    """Returns, of each task, log pi(preferred) - log pi(rejected), and the likelier answer with its
-    log-probabilities."""
+def _ranked(player: EpisodeReplayer, tasks: Sequence[Task]) -> list[tuple[list[float], EpisodeRecord]]:
+    """Returns, of each task, log pi(preferred), log pi(rejected) and their numbers of tokens, and the likelier answer
+    with its log-probabilities."""
     rows = player.pairs(tasks)
     batch = to_experience(rows, PLAIN, horizon=None, policy=player.policy)
     logp = torch.where(batch.mask, player.policy.evaluate(batch).logp, 0).double()
     for row, values in zip(rows, logp.tolist(), strict=True):
         row.logp = values[: len(row.ids)]
         row.episode = None  # it need not be sent
-    sums = logp.sum(1).view(-1, 2)
-    margins = (sums[:, 0] - sums[:, 1]).tolist()
-    return [(margin, rows[2 * i + int(margin <= 0)]) for i, margin in enumerate(margins)]
+    pairs = torch.cat([logp.sum(1).view(-1, 2), batch.mask.sum(1).double().view(-1, 2)], 1).tolist()
+    return [(pair, rows[2 * i + int(pair[0] <= pair[1])]) for i, pair in enumerate(pairs)]

@@ -57,12 +57,12 @@ class PairReader(TaskFileReader):
         return PairList(tasks, self.score)
 
     def _tasks(self, path: Path) -> list[Task]:
-        rows = read_rows(path, self._parse)
+        rows = read_rows(path, self.parse)
         for sentence in huge(rows, path):
             warn_reader(f"{path}: {sentence}")
         return [dataclasses.replace(t, id=f"{path.stem}:{n}", kind=t.kind or path.stem) for n, t in rows]
 
-    def _parse(self, row: dict[str, Any]) -> Task:
+    def parse(self, row: dict[str, Any]) -> Task:
         """Converts a row to a task without an id, and without a kind if the kind is the file's name.
 
         Raises:

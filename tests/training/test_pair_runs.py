@@ -116,6 +116,8 @@ def test_the_score_counts_pairs_whose_preferred_answer_is_likelier(path: Path) -
         margins.append(first - second)
     assert score.margin.estimate == pytest.approx(sum(margins) / 40, abs=1e-9)
     assert score.accuracy.estimate == sum(margin > 0 for margin in margins) / 40
+    assert score.pairs.margin() == pytest.approx(margins, abs=1e-9)
+    assert [score.pairs.chosen_length[-1], score.pairs.rejected_length[-1]] == pair.mask.sum(1).tolist()
     assert 0 < score.accuracy.estimate < 1
     assert score.ranked == {"pairs": [int(margin > 0) for margin in margins]}
     shown = [row.answer for row in score.rows]

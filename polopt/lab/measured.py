@@ -1,0 +1,56 @@
+"""Small data for the metrics that read something else than logged decisions, by the format of their files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from polopt.metrics import PrinciplePreferences, RankedPairs, TabularRewardPair
+from polopt.metrics.discretion import COMPARISON_ROWS
+from polopt.metrics.ranking import PAIR_ROWS
+from polopt.metrics.reward_rows import TRANSITION_ROWS
+from polopt.metrics.row_format import RowFormat
+from polopt.problems.mdp import random_mdp
+
+
+def reward_pair(seed: int) -> TabularRewardPair:
+    """Returns two random rewards on a random problem of 4 states, the last of them terminal."""
+    g = torch.Generator().manual_seed(seed)
+    problem = random_mdp(seed, states=4, actions=2)
+    reward, other = torch.randn(2, 4, 2, 4, generator=g, dtype=torch.double)
+    return TabularRewardPair(problem.transitions, reward, other, problem.start, torch.arange(4) == 3)
+
+
+def ranked(seed: int) -> RankedPairs:
+    """Returns 40 pairs of answers of 5 to 20 tokens, with a policy near its reference."""
+    draw = np.random.default_rng(seed)
+    lengths = draw.integers(5, 21, (2, 40))
+    reference = -lengths * draw.exponential(1.0, (2, 40))
+    policy = np.minimum(reference + draw.normal(0, 3, (2, 40)), -0.1)
+    return RankedPairs(
+        chosen_logps=policy[0],
+        rejected_logps=policy[1],
+        ref_chosen_logps=reference[0],
+        ref_rejected_logps=reference[1],
+        chosen_length=lengths[0],
+        rejected_length=lengths[1],
+        agreement=draw.random(40),
+    )
+
+
+def preferences_by_principle(seed: int) -> PrinciplePreferences:
+    """Returns 60 comparisons by 4 principles, 30 % of them indifferent, and the labels of two annotators."""
+    draw = np.random.default_rng(seed)
+    votes = draw.choice([-1.0, 1.0, np.nan], p=[0.35, 0.35, 0.3], size=(60, 4))
+    return PrinciplePreferences(votes, draw.choice([-1.0, 1.0], size=(60, 2)))
+
+
+# Format -> data from a seed, that can be indexed by a permutation of len(data).
+EXAMPLES: dict[RowFormat, Callable[[int], Any]] = {
+    TRANSITION_ROWS: reward_pair,
+    PAIR_ROWS: ranked,
+    COMPARISON_ROWS: preferences_by_principle,
+}
