@@ -133,11 +133,15 @@ class RankingAccuracy(Metric):
         self._gap(values, intervals)
         return Measured(values, intervals, rows, tuple(cautions))
 
+    def _loss_of(self, margin: torch.Tensor) -> torch.Tensor:
+        """Returns the loss of pairs whose preferred answer has outcome 1 and the other one 0."""
+        return self.link(margin, torch.ones_like(margin))
+
     def flip_loss(self, reference_margin: Numbers) -> Numbers:
         """Returns the loss at which each pair's ranking turns right, [N]; NaN where that is beyond the minimum."""
         z = self._needed(reference_margin)
-        _, bottom = margin_at_loss(self.link, -np.inf)
-        loss: Numbers = self.link(torch.from_numpy(z)).numpy()
+        _, bottom = margin_at_loss(self._loss_of, -np.inf)
+        loss: Numbers = self._loss_of(torch.from_numpy(z)).numpy()
         return np.where(z <= bottom, loss, np.nan)
 
     def _needed(self, reference_margin: Numbers) -> Numbers:
@@ -167,7 +171,7 @@ class RankingAccuracy(Metric):
         """Adds each pair's loss to the rows; returns what changed with the policy."""
         before, now = rows["reference_margin"], rows["margin"]
         z = self.beta * now + self._needed(before)
-        rows["loss"] = self.link(torch.from_numpy(z)).numpy()
+        rows["loss"] = self._loss_of(torch.from_numpy(z)).numpy()
         found = {"implicit_accuracy": (now - self.attenuation * before > 0).astype(float)}
         wrong = before < 0
         if wrong.any():
@@ -181,9 +185,9 @@ class RankingAccuracy(Metric):
 
     def _flippable(self, reference_margin: Numbers, target: float | None) -> tuple[Numbers, list[str]]:
         assert target is not None
-        z, bottom = margin_at_loss(self.link, target)
+        z, bottom = margin_at_loss(self._loss_of, target)
         caution = []
-        if float(self.link(torch.tensor(bottom, dtype=torch.double))) > target:
+        if float(self._loss_of(torch.tensor(bottom, dtype=torch.double))) > target:
             caution.append(f"the loss never falls to the target {target:g}; flippable is that of its minimum")
         return (self._needed(reference_margin) <= z).astype(float), caution
 
