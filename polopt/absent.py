@@ -5,7 +5,10 @@ from __future__ import annotations
 import difflib
 from collections.abc import Collection
 
-PAIRS = "it is not here yet; `dpo`, `ipo` and `simpo` learn from pairs of answers"
+PAIRS = (
+    "it is not here yet; `dpo`, `ipo` and `simpo` learn from pairs of answers, `sppo` and `inpo` from pairs of the "
+    "policy's own"
+)
 LABELS = "it learns from answers marked good or bad beforehand, which polopt does not train from"
 VALUES = "it learns a Q-function from replayed transitions, which polopt does not train yet"
 NOT_YET = "it is not here yet"
@@ -21,7 +24,7 @@ BATCH_STD = (
 # name -> the reason, and the nearest alternative: methods of polopt in backquotes.
 ABSENT = {
     **dict.fromkeys(("cpo", "slic", "rrhf", "rpo", "robust-dpo", "exo", "nca"), PAIRS),
-    **dict.fromkeys(("online-dpo", "iterative-dpo", "xpo", "nash-md", "sppo", "dno"), PAIRS),
+    **dict.fromkeys(("online-dpo", "iterative-dpo", "xpo", "nash-md", "dno"), PAIRS),
     "spin": PAIRS,
     "kto": LABELS,
     "bco": LABELS,
