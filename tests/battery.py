@@ -11,13 +11,14 @@ from polopt.checks.battery import CREDIT, OBJECTIVE, REWARD, SEEDS, SELECT
 from polopt.checks.calls import CallResult, call_part
 from polopt.checks.cases import PartRow
 from polopt.checks.guard_rules import GUARD, GuardRow
-from polopt.checks.metric_rules import METRIC, MetricRow
+from polopt.checks.metric_rules import DATA_METRIC, METRIC, DataRow, MetricRow
 from polopt.checks.sample_batches import SampleBatch, random_batch
 from polopt.part import Part
 from polopt.part_names import parts_of
 
 __all__ = [
     "CREDIT",
+    "DATA_METRIC",
     "GUARD",
     "METRIC",
     "OBJECTIVE",
@@ -25,6 +26,7 @@ __all__ = [
     "SEEDS",
     "SELECT",
     "CallResult",
+    "DataRow",
     "GuardRow",
     "MetricRow",
     "PartRow",
@@ -45,4 +47,6 @@ def public_parts(*rooms: ModuleType) -> list[type[Part]]:
 
 
 # objective_padding, credit_equal, ...: called on a row, each raises AssertionError.
-globals().update({check.__name__: check for check in (*OBJECTIVE, *CREDIT, *REWARD, *SELECT, *METRIC, *GUARD)})
+globals().update(
+    {check.__name__: check for check in (*OBJECTIVE, *CREDIT, *REWARD, *SELECT, *METRIC, *DATA_METRIC, *GUARD)}
+)

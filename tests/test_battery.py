@@ -29,7 +29,8 @@ BATCH_KINDS = kinds(
     ("REWARDS", battery.REWARD),
     ("SELECTS", battery.SELECT),
 )
-KINDS = [*BATCH_KINDS, *kinds(("METRICS", battery.METRIC), ("GUARDS", battery.GUARD))]
+OTHER_KINDS = kinds(("METRICS", battery.METRIC), ("DATA_METRICS", battery.DATA_METRIC), ("GUARDS", battery.GUARD))
+KINDS = [*BATCH_KINDS, *OTHER_KINDS]
 CASES = [
     pytest.param(check, row, id=f"{check.__name__}-{name}")
     for rows, checks in KINDS

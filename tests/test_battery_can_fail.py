@@ -11,6 +11,7 @@ import wrong_metrics
 import wrong_parts as wrong
 from battery import PartRow
 
+from polopt.lab.measured import ranked
 from polopt.objectives import Surrogate
 
 REJECTED = [
@@ -91,6 +92,18 @@ def test_the_battery_rejects_metrics(check, part):
         check(rows_metrics.row(part))
 
 
+REJECTED_DATA_METRICS = [
+    (battery.data_order, wrong_metrics.FirstPairTwice()),
+    (battery.data_repeats, wrong_metrics.RandomPairs()),
+]
+
+
+@pytest.mark.parametrize(("check", "part"), REJECTED_DATA_METRICS, ids=lambda x: getattr(x, "__name__", repr(x)))
+def test_the_battery_rejects_metrics_of_other_data(check, part):
+    with pytest.raises(AssertionError):
+        check(battery.DataRow(part, ranked))
+
+
 @pytest.mark.parametrize(("check", "part"), REJECTED, ids=lambda x: getattr(x, "__name__", repr(x)))
 def test_the_battery_rejects(check, part):
     with pytest.raises(AssertionError):
@@ -99,4 +112,6 @@ def test_the_battery_rejects(check, part):
 
 def test_every_check_is_shown_to_fail():
     checks = {*battery.OBJECTIVE, *battery.CREDIT, *battery.REWARD, *battery.SELECT, *battery.METRIC, *battery.GUARD}
-    assert {c.__name__ for c in checks} == {c.__name__ for c, _ in (*REJECTED, *REJECTED_METRICS, *REJECTED_GUARDS)}
+    checks |= {*battery.DATA_METRIC}
+    rejected = (*REJECTED, *REJECTED_METRICS, *REJECTED_DATA_METRICS, *REJECTED_GUARDS)
+    assert {c.__name__ for c in checks} == {c.__name__ for c, _ in rejected}

@@ -6,7 +6,8 @@ import dataclasses
 
 import numpy as np
 
-from polopt.metrics import LoggedDecisions, Measured, Metric, PerDecisionImportanceSampling
+from polopt.methods.ranking_accuracy import RankingAccuracy
+from polopt.metrics import LoggedDecisions, Measured, Metric, PerDecisionImportanceSampling, RankedPairs
 
 GAMMA = 0.9
 
@@ -79,3 +80,17 @@ class MisprintedMetric(Metric):
 
     def __repr__(self) -> str:
         return "metrics.DirectMethod()"
+
+
+class FirstPairTwice(RankingAccuracy):
+    """Counts the first pair of a file twice."""
+
+    def measure(self, pairs: RankedPairs) -> Measured:
+        return super().measure(pairs[[0, *range(len(pairs))]])
+
+
+class RandomPairs(RankingAccuracy):
+    """Measures another half of the pairs each time."""
+
+    def measure(self, pairs: RankedPairs) -> Measured:
+        return super().measure(pairs[np.random.default_rng().permutation(len(pairs))[: len(pairs) // 2]])

@@ -1,0 +1,20 @@
+"""Rows of the battery: metrics of the methods, which read something else than logged decisions."""
+
+from __future__ import annotations
+
+from polopt.checks.metric_rules import DataRow
+from polopt.lab.measured import preferences_by_principle, ranked, reward_pair
+from polopt.methods.alignment_discretion import DiscretionAudit
+from polopt.methods.ranking_accuracy import RankingAccuracy
+from polopt.methods.starc import Dard, Epic, LeastL2, RewardDistance, Uncanonical, ValueLevelled, ValueShaped
+from polopt.objectives import SquaredLink
+
+CANONICAL = (ValueLevelled(), ValueShaped(), LeastL2(), Epic(), Dard(), Uncanonical())
+
+DATA_METRICS = {
+    **{f"starc, {type(c).__name__}": DataRow(RewardDistance(canonical=c), reward_pair) for c in CANONICAL},
+    "starc, linf of l1": DataRow(RewardDistance(norm="l1", metric="linf", max_policies=1), reward_pair),
+    "ranking accuracy": DataRow(RankingAccuracy(), ranked),
+    "ranking accuracy, IPO": DataRow(RankingAccuracy(beta=1.0, link=SquaredLink(target=5.0), target_loss=1.0), ranked),
+    "discretion": DataRow(DiscretionAudit(resamples=20, priority_resamples=2), preferences_by_principle),
+}
