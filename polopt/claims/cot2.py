@@ -1,7 +1,7 @@
 """These programs measure what the paper of CoT2 claims."""
 
 import itertools
-from typing import cast
+from typing import Any, cast
 
 import torch
 
@@ -9,6 +9,7 @@ from polopt.claim import Finding, Replace, claim, mutation
 from polopt.claims.problems.mnns import MixtureSource, accuracy, fit, signed_sums
 from polopt.evaluation import Evaluation
 from polopt.experience import Experience
+from polopt.lab.effects import More, effect
 from polopt.methods.cot2 import DrawMeanRatio, cot2
 from polopt.objectives import Surrogate
 from polopt.policies.mixture import Certain, Tokens
@@ -48,29 +49,33 @@ def unbiased() -> Finding:
     )
 
 
-@claim(
+# The paper's one layer and one head; three numbers up to 8 in place of four up to 9.
+SMALL: dict[str, Any] = {"width": 16, "layers": 1, "heads": 1}
+
+
+@effect(
     "A small policy that learned all partial sums at once answers better than one that learned a best path.",
     kind="headline",
-    baseline="discrete chain of thought: the same policy, one path as hard targets, greedy tokens",
+    method=lambda: "continuous",
+    controls={"discrete chain of thought": lambda: "discrete"},
+    step_sizes=(3e-3, 1e-2, 3e-2),
+    criteria=[More("accuracy", by=0.1)],
+    seeds=5,
+    trials=1,
     cost="slow",
     refuted=True,
+    note="Discrete: the same policy, one best path as hard targets, greedy tokens. Accuracy on held-out numbers. In "
+    "steps of 0.01 a run of it reached 0.82, discrete 0.74; in those of 0.03, which one trial found best for both, "
+    "some of its runs fail.",
 )
-def parallel() -> Finding:
-    task = signed_sums()
-    learned, unseen = ~task.held_out, task.held_out.nonzero().flatten()
-    found = {}
-    for name, targets in (("continuous", task.every), ("discrete", task.path)):
-        policy = task.policy(Tokens(), width=32, layers=2, heads=2)
-        source = MixtureSource(policy, task.prompts[learned], task.right[learned], targets[learned], rows=256)
-        fit(cot2(stage=1), source, steps=2000, rate=3e-3)
-        found[name] = accuracy(policy, task, unseen, Certain(likeliest=name == "discrete"))
-    return Finding(
-        measured={f"accuracy, {n}": v for n, v in found.items()},
-        criterion="continuous is at least 0.10 more accurate on held-out numbers (width 32, 2 layers, 2,000 batches)",
-        holds=found["continuous"] >= found["discrete"] + 0.10,
-        note="It learns sooner: with one layer and one head 0.85 after 1,000 batches, discrete 0.71. With as many more "
-        "batches the discrete policy of this width has caught up: 0.82, and 0.81 to 0.90 for continuous.",
-    )
+def parallel(side: str, *, seed: int, step_size: float) -> dict[str, float]:
+    task = signed_sums(3, 8, seed=seed)
+    known, unseen = ~task.held_out, task.held_out.nonzero().flatten()
+    targets = task.every if side == "continuous" else task.path
+    policy = task.policy(Tokens(), **SMALL, seed=seed)
+    source = MixtureSource(policy, task.prompts[known], task.right[known], targets[known], rows=64, seed=seed)
+    fit(cot2(stage=1), source, steps=1200, rate=step_size)
+    return {"accuracy": accuracy(policy, task, unseen, Certain(likeliest=side == "discrete"))}
 
 
 @claim(

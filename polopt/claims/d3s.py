@@ -3,6 +3,7 @@
 import itertools
 import math
 import sys
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,8 +11,11 @@ from torch import Tensor
 from polopt.algorithm import Algorithm
 from polopt.claim import Finding, Replace, claim, mutation
 from polopt.experience import Experience
-from polopt.lab.effects import Less, effect
+from polopt.lab import TreeSource
+from polopt.lab.effects import Less, More, effect
+from polopt.lab.measure import group_of
 from polopt.lab.selection import learn, step_norm, two_keys
+from polopt.lab.shapes import coin
 from polopt.methods import d3s as sentence
 from polopt.methods.d3s import HighestVariance, TopDecisions, d3s, most_varied
 
@@ -134,23 +138,33 @@ def fewer_batches(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[
     return _to_a_goal(algorithm, seed, step_size)
 
 
-@claim(
+@effect(
     "Relaxing pays: the first shares kept to the end end lower.",
     kind="part",
-    baseline="frozen shares, at two rates",
+    method=lambda: BASE,
+    controls={"the first shares throughout": lambda: FROZEN},
+    step_sizes=(0.05, 0.1, 0.2, 0.4),
+    criteria=[More("success", by=0.0)],
+    seeds=20,
     cost="slow",
-    refuted=True,
+    note="With Adam, whose steps are no longer for a mean over fewer decisions, and with a fifth of the outcomes "
+    "turned round: of clean ones long steps learn everything, whatever is selected. GRPO on all decisions ends higher.",
 )
-def relaxing() -> Finding:
-    ends = {rate: [(run(BASE, rate, s)[-1][1], run(FROZEN, rate, s)[-1][1]) for s in range(10)] for rate in (4.0, 8.0)}
-    wins = {rate: sum(ours > frozen for ours, frozen in pairs) for rate, pairs in ends.items()}
-    return Finding(
-        measured={"seeds of 10 that end higher, rate 4": wins[4.0], "rate 8": wins[8.0]},
-        criterion="at both rates, >= 7 of 10",
-        holds=min(wins.values()) >= 7,
-        note="It pays at rate 4 alone. At twice the rate it is the other way round: both are above 0.98 then, and few "
-        "tokens make longer steps.",
-    )
+def relaxing(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
+    tree, policy = two_keys(seed)
+    noisy = tree.paying(0.2 + 0.6 * tree.outcome)
+    algorithm = algorithm.but()
+    ways: dict[str, Any] = {"seed": seed, "needs": algorithm.required_fields, "draw": coin}
+    source = TreeSource(noisy, policy, rows=8 * group_of(algorithm), **ways)
+    optimiser = torch.optim.Adam(policy.parameters(), lr=step_size)
+    for _ in range(60):
+        source.refresh()
+        batch = algorithm.compute_advantages(algorithm.sampling(source))
+        optimiser.zero_grad()
+        algorithm.objective(batch, policy.evaluate(batch)).loss.backward()
+        optimiser.step()
+        algorithm.step()
+    return {"success": tree.value(policy).item()}
 
 
 @mutation("The subset is that of the largest numbers.", kills=exact)

@@ -1,16 +1,19 @@
 """These programs measure what the paper of GRPO-Guard claims."""
 
 import itertools
+import math
 
 import torch
+from torch import Tensor, nn
 
 from polopt.algorithm import Algorithm
 from polopt.claim import Finding, Replace, claim, mutation
 from polopt.evaluation import Evaluation
 from polopt.experience import Experience
 from polopt.lab import ChainSource, GaussianChain, learning
+from polopt.lab.effects import More, effect
 from polopt.methods.grpo_guard import GRPOGuardRatio, InverseTimeStep, grpo_guard
-from polopt.objectives import Clip, Objective, Ratio, Surrogate, TokenMean, TokenRatio, Unclipped
+from polopt.objectives import Clip, Ratio, Surrogate, TokenMean, TokenRatio
 
 NOISE = (0.02, 0.05, 0.1, 0.2, 0.5)
 
@@ -79,54 +82,47 @@ def equal_pull() -> Finding:
     )
 
 
-def gold_at(objective: Objective, gain: float, rate: float) -> float:
-    """Returns how much of the gold reward is left when the expected proxy reward has grown by `gain`.
+def _gold_left(algorithm: Algorithm, seed: int, step_size: float) -> dict[str, float]:
+    """How much of the gold reward is left when the expected proxy reward is 0.3, NaN if 14 batches do not bring that.
 
-    A flow to a small cloud at 0 in two dimensions. The gold reward is a bump there; the proxy adds a higher one two
-    away. Both expectations are exact.
+    A flow in five steps of uneven noise to a small cloud at 0 in 64 dimensions. The proxy reward is the first
+    coordinate. The gold reward is a bump of width 1/2 in the others, which the proxy does not need. Both expectations
+    are exact.
     """
-    chain = GaussianChain(2, torch.logspace(-0.5, -1.7, 10).tolist(), [0.1] * 10)
-    here, there = torch.zeros(2, dtype=torch.double), torch.tensor([2.0, 0.0], dtype=torch.double)
+    chain = GaussianChain(64, torch.logspace(-0.5, -1.7, 5).tolist(), [0.2] * 5)
     with torch.no_grad():
-        chain.matrix.copy_(-2 * torch.eye(2, dtype=torch.double).expand(10, 2, 2))
+        chain.matrix.copy_(-2 * torch.eye(64, dtype=torch.double).expand(5, 64, 64))
 
-    def proxy(x: torch.Tensor) -> torch.Tensor:
-        bump = lambda c, w: torch.exp(-(x - c).square().sum(-1) / (2 * w**2))  # noqa: E731
-        return bump(here, 0.5) + 3 * bump(there, 1.0)
+    def gold(proxy: Tensor) -> float:
+        return chain.expected_bump(nn.functional.pad(proxy, (0, 63)), 0.5).item()
 
-    def expected() -> tuple[float, float]:
-        gold = chain.expected_bump(here, 0.5).item()
-        return gold, gold + 3 * chain.expected_bump(there, 1.0).item()
-
-    start, before = expected()
-    algorithm = grpo_guard(group=16).but(objective=objective)
-    source = ChainSource(chain, proxy, rows=256)
-    for _ in itertools.islice(learning(algorithm, source, chain, rate=rate, epochs=4), 400):
-        gold, value = expected()
-        if value >= before + gain:
-            return gold / start
-    raise RuntimeError(f"{objective!r} did not gain {gain} within 400 batches")
+    start = gold(torch.zeros(1, dtype=torch.double))
+    source = ChainSource(chain, lambda point: point[:, 0], rows=256, seed=seed)
+    for _ in itertools.islice(learning(algorithm, source, chain, rate=step_size, epochs=4), 14):
+        proxy = chain.final()[0].detach()[:1]
+        if proxy.item() >= 0.3:
+            return {"gold left": gold(proxy) / start}
+    return {"gold left": math.nan}
 
 
-@claim(
-    "It keeps the gold reward while the proxy grows.",
+GUARD = grpo_guard(group=16, clip=0.1, reduce="sum")
+PLAIN = GUARD.but(objective=Surrogate(trust=Clip(low=0.1, high=0.1), aggregate=TokenMean()))
+
+
+@effect(
+    "It keeps 0.2 more of the gold reward while the proxy grows.",
     kind="headline",
-    baseline="the plain ratio with its clip, and without any, at equal proxy gain",
+    method=lambda: GUARD,
+    controls={"the plain ratio": lambda: PLAIN},
+    step_sizes=(0.2, 0.3, 0.4, 0.6, 0.8),
+    criteria=[More("gold left", by=0.2)],
     cost="slow",
     refuted=True,
+    note="The paper's 0.9 against 0.7, at equal proxy reward after at most 14 batches. With its own best step size, a "
+    "shorter one, the plain ratio keeps 0.94 as well; with the guard's it loses a tenth more.",
 )
-def keeps_gold() -> Finding:
-    guard = grpo_guard(clip=0.1, reduce="sum").objective
-    plain = Surrogate(trust=Clip(low=0.1, high=0.1), aggregate=TokenMean())
-    arms = {"guard": (guard, 0.5), "plain": (plain, 0.5), "free": (plain.but(trust=Unclipped()), 0.2)}
-    left = {f"{n}, gain {g}": gold_at(o, g, rate) for n, (o, rate) in arms.items() for g in (0.1, 0.4)}
-    return Finding(
-        measured=left,
-        criterion="at gain 0.4 the guard keeps > 0.9 of the gold reward, the plain ratio < 0.7",
-        holds=left["guard, gain 0.4"] > 0.9 and left["plain, gain 0.4"] < 0.7,
-        note="All lose the same at equal gain: here the proxy's far mode can only be had at the gold reward's expense, "
-        "whatever the steps. The guard changes how evenly the steps move, not where the proxy leads.",
-    )
+def keeps_gold(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
+    return _gold_left(algorithm, seed, step_size)
 
 
 @mutation("The ratio is re-centred the wrong way.", kills=one_spread)

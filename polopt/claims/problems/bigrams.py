@@ -60,13 +60,22 @@ def spelled(tokens: Tensor) -> list[str]:
 class BigramSource:
     """Deals texts of a policy. Each of `size` tasks comes with a text of `target` for its solution.
 
-    rows: of one batch. length: letters in a text.
+    rows: of one batch. length: letters in a text. reference: fills `ref_logp`.
     """
 
     def __init__(
-        self, policy: Bigrams, target: Bigrams, *, rows: int, length: int = 64, size: int = 64, seed: int = 0
+        self,
+        policy: Bigrams,
+        target: Bigrams,
+        *,
+        rows: int,
+        length: int = 64,
+        size: int = 64,
+        seed: int = 0,
+        reference: Bigrams | None = None,
     ) -> None:
         self.policy, self.rows, self.length, self.size = policy, rows, length, size
+        self.reference = reference
         self.generator = torch.Generator().manual_seed(seed)
         texts = spelled(target.write(size, length, self.generator)[:, 1:])
         self.tasks = [Task(f"bigrams/{i}", "bigrams", "", text, {}) for i, text in enumerate(texts)]
@@ -102,4 +111,5 @@ class BigramSource:
             },
         )
         with torch.no_grad():
-            return batch.replace(rollout_logp=self.policy.evaluate(batch).logp)
+            batch = batch.replace(rollout_logp=self.policy.evaluate(batch).logp)
+            return batch if self.reference is None else batch.replace(ref_logp=self.reference.evaluate(batch).logp)

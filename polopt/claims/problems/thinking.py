@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -54,11 +57,13 @@ class ThinkingPolicy(nn.Module):
         return Evaluation(logp=logp, support=experience.support)
 
 
-def taught(algorithm: Algorithm, tree: TokenTree, policy: ThinkingPolicy, *, steps: int, rate: float) -> ThinkingPolicy:
+def taught(
+    algorithm: Algorithm, tree: TokenTree, policy: ThinkingPolicy, *, steps: int, rate: float, seed: int = 0
+) -> ThinkingPolicy:
     """Trains for so many steps on all questions, whose answers have reward 0 or 1. Returns the policy."""
-    for step, _ in enumerate(training(algorithm, tree, policy, rate=rate, rows=tree.prompts, draw=coin), start=1):
-        if step == steps:
-            break
+    ways: dict[str, Any] = {"rate": rate, "rows": tree.prompts, "draw": coin, "seed": seed}
+    for _ in itertools.islice(training(algorithm, tree, policy, **ways), steps):
+        pass
     return policy
 
 
