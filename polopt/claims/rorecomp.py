@@ -52,7 +52,7 @@ def shorter(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, f
     kind="part",
     method=lambda: rorecomp(compensate=1.0),
     controls={"without compensation": lambda: rorecomp(compensate=0.0)},
-    step_sizes=(3.2, 6.4, 12.8, 25.6, 51.2),
+    step_sizes=(1.6, 3.2, 6.4, 12.8, 25.6),
     criteria=[More("accuracy", by=0.0), More("entropy", by=0.0)],
     seeds=5,
     trials=1,
