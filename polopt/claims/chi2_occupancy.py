@@ -63,7 +63,7 @@ def guarantee() -> Finding:
     kind="headline",
     method=lambda: "sqrt_chi2",
     controls={"KL of actions": lambda: "action_kl"},
-    step_sizes=(0.1, 0.3, 1.0),
+    step_sizes=(0.1, 0.3, 1.0, 3.0),
     criteria=[More("true gain", by=0.0)],
     seeds=20,
     trials=1,
