@@ -32,15 +32,19 @@ def trained(algorithm: Algorithm, *, seed: int = 0, step_size: float = 10.0) -> 
     "Paid for all metrics, tests assert something of the function and have no smell.",
     kind="headline",
     method=lambda: rlsqm(kl=0.01),
-    controls={"paid for Python alone": lambda: rlsqm(metrics=("syntax",), kl=0.01)},
+    controls={"paid for Python alone": lambda: rlsqm(metrics=("syntax",), kl=0.01), "0.95": lambda: None},
     step_sizes=(2.5, 5.0, 10.0, 20.0, 40.0),
-    criteria=[More("quality", by=0.75), More("syntax", by=-0.005)],
-    trials=2,
+    criteria=[More("quality", by=0.0), More("syntax", by=-0.005)],
+    seeds=30,
+    trials=1,
     cost="slow",
     note="480 tests of one function, of which a policy that writes anything has 0.11 with quality: an assertion, a "
-    "call of the function and no smell. By 0.75: to more than 0.95 from less than 0.2.",
+    "call of the function and no smell. The second control is the number that the mean must exceed; single runs end "
+    "below it, too.",
 )
-def quality(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
+def quality(algorithm: Algorithm | None, *, seed: int, step_size: float) -> dict[str, float]:
+    if algorithm is None:
+        return {"quality": 0.95, "syntax": 0.995}
     return trained(algorithm, seed=seed, step_size=step_size)
 
 
