@@ -60,7 +60,7 @@ def by_prompt(seed: int, rate: float) -> Foreseen:
 
 Guess = Callable[[int, float], Foreseen]
 SHUFFLED = functools.partial(in_context, shuffled=True)
-RATES = (0.003, 0.01, 0.03, 0.1)
+RATES = (0.01, 0.03, 0.1, 0.3)
 
 
 @effect(
