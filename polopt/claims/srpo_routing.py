@@ -79,8 +79,8 @@ SENTENCES: dict[str, Callable[[], Algorithm]] = {"SRPO": srpo_routing, "GRPO": _
 
 
 def _kept(name: str) -> float:
-    """How many of the 27 right answers there seem to be after 100 batches at a step size of 20; a reader that copies the
-    sibling, mean of 3 seeds."""
+    """How many of the 27 right answers there seem to be after 100 batches at a step size of 20; a reader that copies
+    the sibling, mean of 3 seeds."""
     found = []
     for seed in range(3):
         (tree, policy), algorithm = one_decisive(), SENTENCES[name]()
