@@ -22,14 +22,16 @@ from polopt.support import Support
 
 
 @functools.cache
-def studied(seed: int = 0, *, rate: float = 1e-2, rows: int = 20_000) -> tuple[Audience, TextScorer, dict[str, float]]:
+def studied(
+    seed: int = 0, *, rate: float = 1e-2, rows: int = 20_000, steps: int = 300
+) -> tuple[Audience, TextScorer, dict[str, float]]:
     """An audience, a scorer trained on the first three quarters of its logged answers, and what it is worth on the
     last quarter."""
     audience, generator = Audience.make(seed), torch.Generator().manual_seed(seed)
     prompts, answers, liked = audience.log(rows, generator)
     early, late = chronological(range(rows), heldout=0.25)
     scorer = TextScorer(ScorerShape(width=16, layers=0, window=4))
-    fit_scorer(scorer, ([prompts[i] for i in early], [answers[i] for i in early], liked[early]), steps=300, rate=rate)
+    fit_scorer(scorer, ([prompts[i] for i in early], [answers[i] for i in early], liked[early]), steps=steps, rate=rate)
     with torch.no_grad():
         known = dict(
             zip(zip(*audience.texts(), strict=True), scorer(*audience.texts()).sigmoid().tolist(), strict=True)
@@ -46,15 +48,15 @@ def studied(seed: int = 0, *, rate: float = 1e-2, rows: int = 20_000) -> tuple[A
 @effect(
     "A model of logged reactions ranks later answers, and candidates as their users would.",
     kind="part",
-    method=lambda: functools.partial(studied, rows=60_000),
+    method=lambda: functools.partial(studied, rows=60_000, steps=700),
     controls={"chance": lambda: _chance},
-    step_sizes=(3e-3, 1e-2, 3e-2, 1e-1),
+    step_sizes=(3e-3, 1e-2, 3e-2),
     criteria=[More("AUROC", by=0.3), More("offline against online", by=0.9)],
-    seeds=20,
     trials=1,
     cost="slow",
-    note="2 % of 60,000 random answers were liked; each seed has an audience of its own. AUROC above 0.8 and a "
-    "correlation of 10 candidates' mean score and true rate above 0.9, against 0.5 and 0 of chance.",
+    note="2 % of 60,000 random answers were liked; each seed has an audience of its own. Scorers read 45,000 about once. "
+    "Criteria: AUROC above 0.8, a correlation of 10 candidates' mean score and true rate above 0.9; of chance they are "
+    "0.5 and 0. After 300 steps on them, not 700, AUROC is 0.80 to 0.81.",
 )
 def predicts_users(
     study: Callable[..., tuple[Audience, TextScorer, dict[str, float]]], *, seed: int, step_size: float
