@@ -54,7 +54,7 @@ def studied(
     criteria=[More("AUROC", by=0.3), More("offline against online", by=0.9)],
     trials=1,
     cost="slow",
-    note="2 % of 60,000 random answers were liked; each seed has an audience of its own. Scorers read 45,000 about once. "
+    note="2 % of 60,000 random answers were liked; each seed has an audience of its own. Scorers read 45,000 once. "
     "Criteria: AUROC above 0.8, a correlation of 10 candidates' mean score and true rate above 0.9; of chance they are "
     "0.5 and 0. After 300 steps on them, not 700, AUROC is 0.80 to 0.81.",
 )
