@@ -107,7 +107,7 @@ def shared_stage(seed: int, step_size: float) -> tuple[TwoTurns, TreePolicy, Tre
     trials=1,
     cost="slow",
     refuted=True,
-    note="Exact slopes; the step size is stage 1's, whose second attempts end 0.92 right, and 0.57 at four times 32. The "
+    note="Exact slopes; the step size is stage 1's, whose second attempts end 0.92 right (0.57 at 128). The "
     "next step does not widen the lead then, with the bonus or without; plain RL from the copy does narrow it.",
 )
 def widens(step: NextStep, *, seed: int, step_size: float) -> dict[str, float]:
