@@ -6,8 +6,10 @@ import dataclasses
 
 import torch
 
+from polopt.algorithm import Algorithm
 from polopt.claim import Finding, Replace, claim, mutation
 from polopt.lab import TabularPolicy, TokenTree, train
+from polopt.lab.effects import More, effect
 from polopt.methods import refcritic as sentence
 from polopt.methods.refcritic import refcritic
 from polopt.worlds import Critic
@@ -31,9 +33,11 @@ class Critics:
     leak: float
 
     @classmethod
-    def trained(cls, stage: int, read: bool | None = None, seeds: int = 4, batches: int = 100) -> Critics:
-        """Means over seeds. read: whether the second policy reads answers in critiques, which may hold some; None
-        for critiques that cannot."""
+    def trained(
+        cls, algorithm: Algorithm, read: bool | None = None, batches: int = 100, step_size: float = 4.0, seed: int = 0
+    ) -> Critics:
+        """Measures what a critic has learned. read: whether the second policy reads answers in critiques, which may
+        hold some; None for critiques that cannot."""
         answers = [(RIGHT,), *((WRONG, k) for k in range(STEPS))]
         answers += [] if read is None else [(LEAK, k) for k in range(STEPS)]
         wrong = [None] * STEPS + list(range(STEPS))
@@ -44,19 +48,14 @@ class Critics:
         solves = torch.where(leaks > 0, 1.0, solves) if read else solves
         blamed = torch.tensor([[float(w is not None and a[0] != RIGHT) for a in answers] for w in wrong]).double()
         tree = TokenTree(max(STEPS, 3), answers, torch.tensor(verdict), prompts=2 * STEPS)
-        found = []
-        for seed in range(seeds):
-            policy = TabularPolicy(tree)
-            signals = {"refined": blamed * solves}
-            train(
-                refcritic(stage=stage, kl=0), tree, policy, steps=batches, rate=4.0, rows=8, seed=seed, signals=signals
-            )
-            p = tree.log_probabilities(policy).detach().exp()
-            called = (p * blamed).sum(1)[STEPS:]
-            index = (p * torch.tensor(named)).sum(1)[STEPS:] / called
-            refined = (p * torch.where(blamed > 0, solves, ALONE)).sum(1)[STEPS:]
-            found.append([tree.value(policy).item(), index.mean(), refined.mean(), (p * leaks).sum(1)[STEPS:].mean()])
-        return cls(*torch.tensor(found).mean(0).tolist())
+        policy, signals = TabularPolicy(tree), {"refined": blamed * solves}
+        train(algorithm, tree, policy, steps=batches, rate=step_size, rows=8, seed=seed, signals=signals)
+        p = tree.log_probabilities(policy).detach().exp()
+        called = (p * blamed).sum(1)[STEPS:]
+        index = (p * torch.tensor(named)).sum(1)[STEPS:] / called
+        refined = (p * torch.where(blamed > 0, solves, ALONE)).sum(1)[STEPS:]
+        found = [index, refined, (p * leaks).sum(1)[STEPS:]]
+        return cls(tree.value(policy).item(), *(x.mean().item() for x in found))
 
 
 @claim(
@@ -79,19 +78,22 @@ def weighs() -> Finding:
     )
 
 
-@claim(
+@effect(
     "What the second policy makes of it teaches a critic where the mistake is; a right verdict does not.",
     kind="headline",
-    baseline="stage 1, the verdict alone",
+    method=lambda: refcritic(stage=2, kl=0),
+    controls={
+        "verdict alone": lambda: refcritic(stage=1, kl=0),
+        "verdict alone, twice the answers": lambda: refcritic(stage=1, kl=0, group=16),
+    },
+    step_sizes=(2.0, 8.0, 32.0, 128.0, 512.0),
+    criteria=[More("refined", by=0.4), More("index", by=0.45), More("verdict", by=-0.02)],
+    trials=1,
+    cost="slow",
+    note="The paper's index is above 0.85 against less than 0.4.",
 )
-def localises() -> Finding:
-    alone, both = Critics.trained(stage=1), Critics.trained(stage=2)
-    return Finding(
-        measured={f"verdict alone: {k}": v for k, v in dataclasses.asdict(alone).items() if k != "leak"}
-        | {f"both: {k}": v for k, v in dataclasses.asdict(both).items() if k != "leak"},
-        criterion="verdict alone: verdict > 0.95, index < 0.4; both: index > 0.85 and refined 0.4 above verdict alone",
-        holds=alone.verdict > 0.95 and alone.index < 0.4 and both.index > 0.85 and both.refined >= alone.refined + 0.4,
-    )
+def localises(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
+    return dataclasses.asdict(Critics.trained(algorithm, step_size=step_size, seed=seed))
 
 
 @claim(
@@ -100,7 +102,11 @@ def localises() -> Finding:
     baseline="the same, with answers masked",
 )
 def leaks() -> Finding:
-    read, masked = Critics.trained(stage=2, read=True), Critics.trained(stage=2, read=False)
+    means = []
+    for reads in (True, False):
+        runs = [dataclasses.astuple(Critics.trained(refcritic(kl=0), reads, seed=seed)) for seed in range(4)]
+        means.append(Critics(*torch.tensor(runs).mean(0).tolist()))
+    read, masked = means
     return Finding(
         measured={"read: leak": read.leak, "read: index": read.index, "read: refined": read.refined}
         | {"masked: leak": masked.leak, "masked: index": masked.index, "masked: refined": masked.refined},
@@ -135,7 +141,7 @@ def shares_numbers() -> Finding:
     )
 
 
-@mutation("What the second policy makes of a critique is not rewarded.", kills=localises)
+@mutation("What the second policy makes of a critique is not rewarded.", kills=weighs)
 def verdict_alone(replace: Replace) -> None:
     replace(sentence, "SumOfRewards", lambda terms, weights: terms[0])
 

@@ -2,10 +2,12 @@
 
 import functools
 
+from polopt.algorithm import Algorithm
 from polopt.claim import Finding, Replace, claim, mutation
 from polopt.claims.problems.unit_tests import Grammar
 from polopt.experience import Experience
 from polopt.lab import TabularPolicy, train
+from polopt.lab.effects import More, effect
 from polopt.methods.rlsqm import UnitTest, rlsqm
 from polopt.rewards.unit_tests import METRICS, SMELLS
 from polopt.rewards.unit_tests import metrics as found_in
@@ -13,29 +15,37 @@ from polopt.rewards.unit_tests import metrics as found_in
 
 @functools.cache
 def course(metrics: tuple[str, ...] = METRICS, model: bool = False) -> dict[str, float]:
+    """Returns how often tests have each metric, and quality, after training with this reward."""
+    return trained(rlsqm(metrics=metrics, model=model, kl=0.01))
+
+
+def trained(algorithm: Algorithm, *, seed: int = 0, step_size: float = 10.0) -> dict[str, float]:
     """Returns how often tests have each metric, and quality, after 60 batches of 128 from a policy that writes
     anything."""
     tree = Grammar()
     policy = TabularPolicy(tree, critic=True)
-    algorithm = rlsqm(metrics=metrics, model=model, kl=0.01)
-    train(algorithm, tree, policy, steps=60, rate=10.0, rows=128, reference=TabularPolicy(tree))
+    train(algorithm, tree, policy, steps=60, rate=step_size, rows=128, reference=TabularPolicy(tree), seed=seed)
     return {name: tree.share(policy, name) for name in (*METRICS, "quality")}
 
 
-@claim(
+@effect(
     "Paid for all metrics, tests assert something of the function and have no smell.",
     kind="headline",
-    baseline="a policy that writes anything",
+    method=lambda: rlsqm(kl=0.01),
+    controls={"paid for Python alone": lambda: rlsqm(metrics=("syntax",), kl=0.01), "0.95": lambda: None},
+    step_sizes=(2.5, 5.0, 10.0, 20.0, 40.0),
+    criteria=[More("quality", by=0.0), More("syntax", by=-0.005)],
+    seeds=30,
+    trials=1,
+    cost="slow",
+    note="480 tests of one function, of which a policy that writes anything has 0.11 with quality: an assertion, a "
+    "call of the function and no smell. The second control is the number that the mean must exceed; single runs end "
+    "below it, too.",
 )
-def quality() -> Finding:
-    tree = Grammar()
-    before, found = tree.share(TabularPolicy(tree), "quality"), course()
-    return Finding(
-        measured={"quality": found["quality"], "is Python": found["syntax"], "quality before": before},
-        criterion="quality >= 0.95 and Python >= 0.99; before < 0.2",
-        holds=found["quality"] >= 0.95 and found["syntax"] >= 0.99 and before < 0.2,
-        note="480 tests of one function; quality is an assertion, a call of the function and no smell.",
-    )
+def quality(algorithm: Algorithm | None, *, seed: int, step_size: float) -> dict[str, float]:
+    if algorithm is None:
+        return {"quality": 0.95, "syntax": 0.995}
+    return trained(algorithm, seed=seed, step_size=step_size)
 
 
 @claim(
@@ -47,8 +57,8 @@ def modelled() -> Finding:
     ours, exact = course(model=True), course()
     return Finding(
         measured={"quality by the model": ours["quality"], "quality by the metrics": exact["quality"]},
-        criterion="within 0.05 of the metrics' own",
-        holds=ours["quality"] >= exact["quality"] - 0.05,
+        criterion="within 0.05 of the metrics' own; these more than 0.8",
+        holds=ours["quality"] >= exact["quality"] - 0.05 and exact["quality"] > 0.8,
     )
 
 
@@ -90,7 +100,7 @@ def gamed_singly() -> Finding:
     )
 
 
-@mutation("All that is Python is rewarded alike.", kills=quality)
+@mutation("All that is Python is rewarded alike.", kills=modelled)
 def python_alone(replace: Replace) -> None:
     def read(self: UnitTest, text: str, row: int, experience: Experience) -> float:
         return 1.0 if found_in(text, "")["syntax"] else -1.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 
 import torch
 
@@ -11,6 +12,7 @@ from polopt.backends.scorer import ScorerShape
 from polopt.claim import Finding, Replace, claim, mutation
 from polopt.claims.problems.reactions import ARMS, CLOSING, Audience, TextTreeSource
 from polopt.lab import TabularPolicy, learning
+from polopt.lab.effects import More, effect
 from polopt.methods import rluf as sentence
 from polopt.methods.rluf import rluf
 from polopt.metrics import auroc, calibration_error, chronological, release_gate, tic_rate
@@ -20,14 +22,16 @@ from polopt.support import Support
 
 
 @functools.cache
-def studied(seed: int = 0) -> tuple[Audience, TextScorer, dict[str, float]]:
-    """An audience, a scorer trained on the first three quarters of 20,000 logged answers, and what it is worth on the
+def studied(
+    seed: int = 0, *, rate: float = 1e-2, rows: int = 20_000, steps: int = 300
+) -> tuple[Audience, TextScorer, dict[str, float]]:
+    """An audience, a scorer trained on the first three quarters of its logged answers, and what it is worth on the
     last quarter."""
     audience, generator = Audience.make(seed), torch.Generator().manual_seed(seed)
-    prompts, answers, liked = audience.log(20_000, generator)
-    early, late = chronological(range(20_000), heldout=0.25)
+    prompts, answers, liked = audience.log(rows, generator)
+    early, late = chronological(range(rows), heldout=0.25)
     scorer = TextScorer(ScorerShape(width=16, layers=0, window=4))
-    fit_scorer(scorer, ([prompts[i] for i in early], [answers[i] for i in early], liked[early]), steps=300, rate=1e-2)
+    fit_scorer(scorer, ([prompts[i] for i in early], [answers[i] for i in early], liked[early]), steps=steps, rate=rate)
     with torch.no_grad():
         known = dict(
             zip(zip(*audience.texts(), strict=True), scorer(*audience.texts()).sigmoid().tolist(), strict=True)
@@ -41,19 +45,27 @@ def studied(seed: int = 0) -> tuple[Audience, TextScorer, dict[str, float]]:
     return audience, scorer, found
 
 
-@claim(
+@effect(
     "A model of logged reactions ranks later answers, and candidates as their users would.",
     kind="part",
-    baseline="chance: 0.5 and 0",
+    method=lambda: functools.partial(studied, rows=60_000, steps=700),
+    controls={"chance": lambda: _chance},
+    step_sizes=(3e-3, 1e-2, 3e-2),
+    criteria=[More("AUROC", by=0.3), More("offline against online", by=0.9)],
+    trials=1,
+    cost="slow",
+    note="2 % of 60,000 random answers were liked; each seed has an audience of its own. Scorers read 45,000 once. "
+    "Criteria: AUROC above 0.8, a correlation of 10 candidates' mean score and true rate above 0.9; of chance they are "
+    "0.5 and 0. After 300 steps on them, not 700, AUROC is 0.80 to 0.81.",
 )
-def predicts_users() -> Finding:
-    _, _, found = studied()
-    return Finding(
-        measured=found,
-        criterion="AUROC > 0.8 on later days; Pearson between mean score and true rate of 10 candidates > 0.9",
-        holds=found["AUROC"] > 0.8 and found["offline against online"] > 0.9,
-        note="2% of 20,000 random answers were liked. The true chances have an AUROC of 0.86.",
-    )
+def predicts_users(
+    study: Callable[..., tuple[Audience, TextScorer, dict[str, float]]], *, seed: int, step_size: float
+) -> dict[str, float]:
+    return study(seed, rate=step_size)[2]
+
+
+def _chance(seed: int, rate: float) -> tuple[None, None, dict[str, float]]:
+    return None, None, {"AUROC": 0.5, "offline against online": 0.0}
 
 
 @claim(

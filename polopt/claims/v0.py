@@ -4,107 +4,132 @@ from __future__ import annotations
 
 import functools
 import itertools
+from collections.abc import Callable, Sequence
 
 import torch
+from torch import Tensor
 
 import polopt.methods.v0 as module
 from polopt.claim import Finding, Replace, claim, mutation
 from polopt.lab.abilities import Abilities, Foreseen, OraclePredictor, abilities, checkpoints, foresee
+from polopt.lab.effects import Less, More, effect
 from polopt.lab.policy import TabularPolicy
 from polopt.lab.source import TreeSource
 from polopt.lab.tree import TokenTree
 from polopt.methods.grpo import grpo
 from polopt.methods.v0 import PredictedAllocator, v0
-from polopt.metrics import router_regret
-from polopt.sampling import InContext, fit
+from polopt.sampling import InContext, Predictor, fit
 from polopt.sampling.allocation import allocate, allocate_exactly, knapsack_value
 
 
 @functools.cache
-def trained() -> tuple[InContext, Abilities]:
-    """A predictor that has seen one try of 150 policies at each of 400 prompts, and all 200 policies."""
-    known = abilities(200, 400)
-    return fit(InContext(buckets=1024, longest=3), known.histories(range(150)), steps=100), known
+def known(seed: int) -> Abilities:
+    """200 policies; those from 150 on are the unseen ones."""
+    return abilities(200, 400, seed=seed)
 
 
 @functools.cache
-def foreseen(shuffled: bool = False) -> Foreseen:
+def trained(seed: int, rate: float) -> InContext:
+    """A predictor that has seen one try of 150 policies at each of 400 prompts."""
+    sizes = InContext(buckets=1024, longest=3, seed=seed)
+    return fit(sizes, known(seed).histories(range(150)), steps=100, rate=rate, seed=seed)
+
+
+@functools.cache
+def in_context(seed: int, rate: float, shuffled: bool = False) -> Foreseen:
     """Returns the predictions for the 50 other policies, given 256 of the prompts, at the rest."""
-    predictor, known = trained()
-    return foresee(predictor, known, range(150, 200), context=256, shuffled=shuffled)
+    return foresee(trained(seed, rate), known(seed), range(150, 200), context=256, shuffled=shuffled)
 
 
-@claim(
+class MeanScore(Predictor):
+    """Predicts the mean score of the context at every prompt."""
+
+    def forward(self, context_prompts: Sequence[str], context_scores: Tensor, prompts: Sequence[str]) -> Tensor:
+        return context_scores.mean().expand(len(prompts))
+
+
+def by_policy(seed: int, rate: float) -> Foreseen:
+    return foresee(MeanScore(), known(seed), range(150, 200), context=256)
+
+
+def by_prompt(seed: int, rate: float) -> Foreseen:
+    """Predicts how often the training policies are right at the prompt."""
+    found = by_policy(seed, rate)
+    return found._replace(predicted=known(seed).scores[:150].mean(0)[found.places].expand_as(found.scores))
+
+
+Guess = Callable[[int, float], Foreseen]
+SHUFFLED = functools.partial(in_context, shuffled=True)
+RATES = (0.01, 0.03, 0.1, 0.3)
+
+
+@effect(
     "For policies that it has never seen it tells success from failure, by their context.",
     kind="headline",
-    baseline="each policy's mean in its context; each prompt's mean over the training policies; a shuffled context",
+    method=lambda: in_context,
+    controls={
+        "context shuffled": lambda: SHUFFLED,
+        "policy's mean": lambda: by_policy,
+        "prompt's mean": lambda: by_prompt,
+    },
+    step_sizes=RATES,
+    criteria=[Less("Brier", by=-0.02), More("AUC", by=0.0)],
+    seeds=5,
+    trials=1,
+    cost="slow",
+    note="200 synthetic policies and 400 prompts that name four words each; a try is a coin of the true rate.",
 )
-def generalises() -> Finding:
-    found, permuted = foreseen(), foreseen(shuffled=True)
-    _, known = trained()
-    prompt = known.scores[:150].mean(0)[found.places].expand_as(found.scores)
-    ours, shuffled = found.brier(found.predicted), permuted.brier(permuted.predicted)
-    base, mean = found.brier(found.base), found.brier(prompt)
-    return Finding(
-        measured={
-            "AUC": found.auc(),
-            "Brier": ours,
-            "policy's mean": base,
-            "prompt's mean": mean,
-            "context shuffled": shuffled,
-            "AUC, context shuffled": permuted.auc(),
-            "the truth": found.brier(found.rates),
-        },
-        criterion="AUC >= 0.8; Brier below both means'; a shuffled context is worse by 0.02",
-        holds=found.auc() >= 0.8 and ours < min(base, mean) and shuffled > ours + 0.02,
-        note="200 synthetic policies and 400 prompts that name four words each; a try is a coin of the true rate.",
-    )
+def generalises(guess: Guess, *, seed: int, step_size: float) -> dict[str, float]:
+    found = guess(seed, step_size)
+    return {"Brier": found.brier(found.predicted), "AUC": found.auc()}
 
 
-@claim(
+@effect(
     "It routes prompts among unseen policies better than always asking the best.",
     kind="part",
-    baseline="the best policy",
+    method=lambda: in_context,
+    controls={"policy's mean": lambda: by_policy, "context shuffled": lambda: SHUFFLED},
+    step_sizes=RATES,
+    criteria=[Less("regret", times=1.0)],
+    seeds=5,
+    trials=1,
+    cost="slow",
+    note="12 teams of 4 policies. By the policies' means it is the one that is best in its context that is asked.",
 )
-def routes() -> Finding:
-    found = foreseen()
-    regrets, alone = [], []
-    for first in range(0, 48, 4):
-        few = found._replace(predicted=found.predicted[first : first + 4], rates=found.rates[first : first + 4])
-        regrets.append(few.regret())
-        best = few.rates.mean(1).argmax().expand(few.rates.shape[1])
-        alone.append(float(router_regret(few.rates, best)))
-    ours, base = sum(regrets) / len(regrets), sum(alone) / len(alone)
-    return Finding(
-        measured={"regret": ours, "best policy": base},
-        criterion="regret, mean over 12 teams of 4 unseen policies, below that of the team's best policy",
-        holds=ours < base,
-    )
+def routes(guess: Guess, *, seed: int, step_size: float) -> dict[str, float]:
+    found = guess(seed, step_size)
+    teams = [
+        found._replace(predicted=found.predicted[i : i + 4], rates=found.rates[i : i + 4]) for i in range(0, 48, 4)
+    ]
+    return {"regret": sum(team.regret() for team in teams) / len(teams)}
 
 
-@claim(
-    "A budget by predicted success is worth more than an even one, and nearly as much as one that knows the truth.",
+@effect(
+    "A budget by predicted success is worth more than an even one: half of what one by true rates gains, or more.",
     kind="part",
-    baseline="8 rollouts for every prompt; the same rule on true rates",
+    method=lambda: in_context,
+    controls={"policy's mean": lambda: by_policy, "prompt's mean": lambda: by_prompt},
+    step_sizes=RATES,
+    criteria=[More("share of what can be gained", by=0.5)],
+    seeds=10,
+    trials=1,
+    cost="slow",
+    note="8 rollouts for every prompt on average, 2 to 128; the share is 0 for even budgets, which those by a policy's "
+    "mean are, and 1 for true rates.",
 )
-def budgets() -> Finding:
-    found = foreseen()
-    worth = {"predicted": 0.0, "even": 0.0, "truth": 0.0}
+def budgets(guess: Guess, *, seed: int, step_size: float) -> dict[str, float]:
+    found = guess(seed, step_size)
+    worth = {"guess": 0.0, "even": 0.0, "truth": 0.0}
     for predicted, rate in zip(found.predicted, found.rates, strict=True):
         total = 8 * len(rate)
         counts = {
-            "predicted": allocate(predicted, total, 2, 128),
+            "guess": allocate(predicted, total, 2, 128),
             "even": torch.full((len(rate),), 8),
             "truth": allocate(rate, total, 2, 128),
         }
         for name, count in counts.items():
-            worth[name] += float(knapsack_value(count.double(), rate).sum()) / found.rates.numel()
-    gained = (worth["predicted"] - worth["even"]) / (worth["truth"] - worth["even"])
-    return Finding(
-        measured={**worth, "share of what can be gained": gained},
-        criterion="by predicted rates > even, and at least half of what true rates gain",
-        holds=worth["predicted"] > worth["even"] and gained >= 0.5,
-    )
+            worth[name] += float(knapsack_value(count.double(), rate).sum())
+    return {"share of what can be gained": (worth["guess"] - worth["even"]) / (worth["truth"] - worth["even"])}
 
 
 @claim(

@@ -85,28 +85,31 @@ def reasoned(algorithm: Algorithm, labels: int, *, steps: int, rate: float, seed
     return reasoner.accuracy(*contents(2000, seed=-1 - seed))
 
 
-def imitated(labels: int, seed: int, steps: int = 200) -> float:
+def imitated(labels: int, *, seed: int, rate: float = 20.0, steps: int = 200) -> float:
     """The same of a classifier from contents to labels, fitted to the likelihood of the labels alone: a network of 64
-    hidden units, with the best of three weight decays, chosen on a fifth of the labels."""
+    hidden units, with the best of three weight decays, chosen on a fifth of the labels.
+
+    rate: in units of 1/2000 for Adam, so that both learners take numbers of one size.
+    """
     wordings, label = contents(labels, seed)
     test_contents, truth = contents(2000, seed=-1 - seed)
     kept, found = labels - labels // 5, []
     for decay in (1e-3, 1e-1, 1.0):
-        classifier = _fitted(wordings[:kept], label[:kept], decay, seed, steps)
+        classifier = _fitted(wordings[:kept], label[:kept], decay, seed, steps, rate / 2000)
         found.append((_right(classifier, wordings[kept:], label[kept:]), decay))
     chosen = max(found)[1]
-    return _right(_fitted(wordings, label, chosen, seed, steps), test_contents, truth)
+    return _right(_fitted(wordings, label, chosen, seed, steps, rate / 2000), test_contents, truth)
 
 
 def _seen(wordings: Tensor) -> Tensor:
     return nn.functional.one_hot(wordings, WORDINGS).flatten(1).double()
 
 
-def _fitted(wordings: Tensor, label: Tensor, decay: float, seed: int, steps: int) -> nn.Module:
+def _fitted(wordings: Tensor, label: Tensor, decay: float, seed: int, steps: int, rate: float) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         network = nn.Sequential(nn.Linear(ATTRIBUTES * WORDINGS, 64), nn.GELU(), nn.Linear(64, 2)).double()
-    optimiser = torch.optim.AdamW(network.parameters(), lr=0.01, weight_decay=decay)
+    optimiser = torch.optim.AdamW(network.parameters(), lr=rate, weight_decay=decay)
     seen = _seen(wordings)
     for _ in range(steps):
         optimiser.zero_grad()

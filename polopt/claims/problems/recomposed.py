@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
-
 import torch
 
 from polopt.algorithm import Algorithm
@@ -16,36 +13,35 @@ from polopt.lab.tree import TokenTree, flat_gradient
 from polopt.objectives import SequenceSum
 
 
-class Lengths(NamedTuple):
-    """What a policy has come to: exact accuracy, mean length and entropy of its answers."""
-
-    accuracy: float
-    length: float
-    entropy: float
-
-
-def longer_is_surer(longest: int = 20) -> TokenTree:
+def longer_is_surer(longest: int = 20, prompts: int = 1) -> TokenTree:
     """Answers of 1 to `longest` tokens, whose first token picks the length L; right with chance 0.95 sigmoid(L - 6)."""
     answers = [(k, *[0] * k) for k in range(longest)]
     chance = 0.95 * torch.sigmoid(torch.arange(1.0, longest + 1) - 6)
-    return TokenTree(longest, answers, chance[None].double())
+    return TokenTree(longest, answers, chance.double().expand(prompts, -1), prompts=prompts)
 
 
-def learn_lengths(build: Callable[[], Algorithm], *, rollouts: int, seeds: int, rate: float = 0.3) -> Lengths:
-    """Where a policy that picks all lengths alike ends after so many batches of rollouts, each of one group; mean over
-    seeds. Batches without rollouts come on top. Rows count alike, whatever their length."""
-    tree, found = longer_is_surer(), []
-    for seed in range(seeds):
-        policy, algorithm = TabularPolicy(tree), build().but(**{"objective.aggregate": SequenceSum(length=1)})
-        group, drawn = group_of(algorithm), 0
-        for _, source in training(algorithm, tree, policy, rate=rate, seed=seed, draw=coin):
-            drawn = source.drawn
-            if drawn >= rollouts * group:
-                break
-        p = tree.log_probabilities(policy).detach().exp()[0]
-        length = (p * torch.arange(1, len(p) + 1)).sum().item()
-        found.append(Lengths(tree.value(policy).item(), length, tree.entropy(policy).item()))
-    return Lengths(*(sum(x) / seeds for x in zip(*found, strict=True)))
+def learned_lengths(
+    algorithm: Algorithm, *, rollouts: int, seed: int, step_size: float, prompts: int = 8
+) -> dict[str, float]:
+    """Trains a policy that picks all lengths alike on so many batches of rollouts, each of a group per prompt, and
+    returns its accuracy, mean length and entropy, exact, and the answers sampled.
+
+    Batches without rollouts come on top. Rows count alike, whatever their length.
+    """
+    tree = longer_is_surer(prompts=prompts)
+    policy, algorithm = TabularPolicy(tree), algorithm.but(**{"objective.aggregate": SequenceSum(length=1)})
+    drawn = 0
+    for _, source in training(algorithm, tree, policy, rate=step_size, rows=prompts, seed=seed, draw=coin):
+        drawn = source.drawn
+        if drawn >= rollouts * prompts * group_of(algorithm):
+            break
+    p = tree.log_probabilities(policy).detach().exp().mean(0)
+    return {
+        "accuracy": tree.value(policy).item(),
+        "length": float(p @ torch.arange(1, len(p) + 1, dtype=p.dtype)),
+        "entropy": tree.entropy(policy).item(),
+        "answers": float(drawn),
+    }
 
 
 def pull_on_length(algorithm: Algorithm, shortest: int, groups: int = 256) -> float:

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from polopt.experience import Experience
-from polopt.lab.policy import TabularPolicy
-from polopt.lab.tree import TokenTree
+from polopt.lab.policy import LinearPolicy, TabularPolicy
+from polopt.lab.tree import TokenTree, TreePolicy
 from polopt.metrics import Correction, correction
 
 
@@ -28,23 +28,23 @@ class TwoTurns(TokenTree):
         turn = torch.where(leaves.mask, leaves.mask.cumsum(1) - 1, -1)
         return leaves.replace(turn=turn, extras={"answer_reward": leaves.reward})
 
-    def attempts(self, policy: TabularPolicy) -> Tensor:
+    def attempts(self, policy: TreePolicy) -> Tensor:
         """[2, 2] chances, with gradient: wrong or right at first, by wrong or right at second; mean over questions."""
         p = self.log_probabilities(policy).exp().flatten() / self.prompts
         rewards = self._leaves.reward[self._leaves.mask].view(-1, 2).long()
         return p.new_zeros(4).index_add(0, 2 * rewards[:, 0] + rewards[:, 1], p).view(2, 2)
 
-    def delta(self, policy: TabularPolicy) -> Tensor:
+    def delta(self, policy: TreePolicy) -> Tensor:
         """How much more often the second attempt is right, with gradient."""
         chances = self.attempts(policy)
         return chances[0, 1] - chances[1, 0]
 
-    def correction(self, policy: TabularPolicy) -> Correction:
+    def correction(self, policy: TreePolicy) -> Correction:
         """What second attempts change, exactly."""
         first, second = torch.tensor([0, 0, 1, 1]), torch.tensor([0, 1, 0, 1])
         return correction(first, second, self.attempts(policy).detach().flatten())
 
-    def first_kl(self, policy: TabularPolicy, other: TabularPolicy) -> float:
+    def first_kl(self, policy: TreePolicy, other: TreePolicy) -> float:
         """KL(policy || other) of the first attempt alone, mean over questions."""
         with torch.no_grad():
             whole = [self.log_probabilities(p).exp() for p in (policy, other)]
@@ -66,3 +66,11 @@ def copier(
         policy.logits[first, right] = math.log(known / (1 - known) * (choices - 1))
         policy.logits[second, first_answer] = math.log(copies / (1 - copies) * (choices - 1))
     return tree, policy, copy.deepcopy(policy)
+
+
+def sharing_copier(seed: int, questions: int = 8, features: int = 32) -> tuple[TwoTurns, LinearPolicy]:
+    """The same, with logits that are linear in random features, by which attempts and questions share parameters."""
+    tree, policy, _ = copier(questions)
+    start, generator = policy.table().detach(), torch.Generator().manual_seed(seed)
+    shared = torch.randn(len(start), features, generator=generator, dtype=torch.double) / features**0.5
+    return tree, LinearPolicy(tree, shared, start=start)
