@@ -78,7 +78,8 @@ def spread() -> Finding:
     controls={"grpo's z-score": lambda: g2rpo(refills=0).but(credit=RelativeAdvantage())},
     step_sizes=(4.0, 8.0, 16.0, 32.0, 64.0, 128.0),
     criteria=[More("worse kind", by=0.05)],
-    seeds=20,
+    trials=5,
+    seeds=30,
     cost="slow",
 )
 def windfalls(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
