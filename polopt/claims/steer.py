@@ -51,13 +51,12 @@ def first_order() -> Finding:
     kind="headline",
     method=lambda: steer(group=16, weight=0.2),
     controls={"weights of 1 (grpo)": lambda: steer(group=16, weight=1.0)},
-    step_sizes=STEP_SIZES,
+    step_sizes=STEP_SIZES[:4],
     criteria=[More("entropy", times=1.5)],
-    seeds=10,
-    trials=3,
+    seeds=20,
     cost="slow",
     note="A smaller uniform weight is a smaller step, of which GRPO has the best. The paper's own weights, down to "
-    "0.8, are a mild intervention.",
+    "0.8, are a mild intervention. In shorter steps than 0.25 some runs are not there within 600 batches.",
 )
 def keeps_entropy(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
     return _left(algorithm, seed, step_size)
