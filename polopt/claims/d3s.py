@@ -129,7 +129,8 @@ def fewer_decisions(algorithm: Algorithm, *, seed: int, step_size: float) -> dic
     seeds=30,
     cost="slow",
     refuted=True,
-    note="Fewer decisions of the same rollouts know less: it needs 1.02 to 1.20 times as many batches. What is left is that fewer have to be differentiated.",
+    note="Fewer decisions of the same rollouts know less: it needs 1.02 to 1.20 times as many "
+    "batches. What is left is that fewer have to be differentiated.",
 )
 def fewer_batches(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
     return _to_a_goal(algorithm, seed, step_size)

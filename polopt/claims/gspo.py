@@ -57,7 +57,8 @@ def like_grpo() -> Finding:
     budget="answers",
     cost="slow",
     refuted=True,
-    note="Neither is ahead: the difference over 30 seeds is in [-0.02, 0.03]. The paper has curves of long training of large models with routed experts, and no number.",
+    note="Neither is ahead: the difference over 30 seeds is in [-0.02, 0.03]. The paper has "
+    "curves of long training of large models with routed experts, and no number.",
 )
 def learns_more(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
     problem = uneven(seed, tasks=8, tokens=8, choices=2)

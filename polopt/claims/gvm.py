@@ -69,8 +69,8 @@ def varies_less() -> Finding:
     trials=1,
     cost="slow",
     refuted=True,
-    note="The first round doubles the cost of each batch; the paper measures before long rounds of training. And a task "
-    "without a right answer in its first round has no rollouts at all: hard ones wait longer than in even groups.",
+    note="The first round doubles the cost of each batch; the paper measures before long rounds of training. And a "
+    "task without a right answer in its first round has no rollouts at all: hard ones wait longer than in even groups.",
 )
 def sooner(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
     """Rollouts until three answers in four are right, on tasks of very different difficulty that share parameters."""

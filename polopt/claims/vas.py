@@ -48,7 +48,8 @@ def bounded() -> Finding:
     trials=2,
     cost="slow",
     refuted=True,
-    note="Parameters are shared among tasks. Measuring 64 tasks every four batches of 16 doubles the cost of each batch.",
+    note="Parameters are shared among tasks. Measuring 64 tasks every four batches of 16 doubles the cost of each "
+    "batch.",
 )
 def sooner(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
     """Until 0.6 of 64 tasks of very different difficulty are solved, 16 groups a batch; 200 batches at most."""
