@@ -79,8 +79,11 @@ def spread() -> Finding:
     step_sizes=(4.0, 8.0, 16.0, 32.0, 64.0),
     criteria=[More("worse kind", by=0.05)],
     seeds=20,
-    trials=8,
+    trials=16,
     cost="slow",
+    refuted=True,
+    note="In steps of 8 GRPO's z-score learns it as well, and is behind by 0.01 to 0.07. In longer ones, which fewer "
+    "trials take for its best, some of its runs never do.",
 )
 def windfalls(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
     plain, windfall = windfall_bandit(algorithm, seed, rate=step_size)
