@@ -25,28 +25,38 @@ def _exact(batch: Experience, tree: TokenTree, policy: TabularPolicy) -> torch.T
     return SegmentAdvantage()(batch.replace(extras={"cut_value": values}))
 
 
-def _squared_errors(interval: int, rows: int, seed: int) -> tuple[float, float]:
-    """Mean squared errors of SPO's advantages, and of the trajectory's on every token, to the exact mean."""
-    tree, policy = _problem(spread=1.0, seed=seed)
-    batch = spo(interval=interval).sampling(TreeSource(tree, policy, rows=rows, seed=seed))
-    exact, learns = _exact(batch, tree, policy), batch.mask & (batch.extras["cut"].cumsum(1) > 0)
-    whole = (batch.outcome - tree.value(policy).detach())[:, None]
-    ours, plain = ((found - exact)[learns].square().mean().item() for found in (SegmentAdvantage()(batch), whole))
-    return ours, plain
+def _squared_errors(interval: int, rows: int, seeds: int, note: str = "") -> Finding:
+    """Compares SPO's advantages, on random policies, with the trajectory's on every token, to the exact mean."""
+    table: dict[str, list[float]] = {"method": [], "trajectory's advantage": []}
+    for seed in range(seeds):
+        tree, policy = _problem(spread=1.0, seed=seed)
+        batch = spo(interval=interval).sampling(TreeSource(tree, policy, rows=rows, seed=seed))
+        exact, learns = _exact(batch, tree, policy), batch.mask & (batch.extras["cut"].cumsum(1) > 0)
+        whole = (batch.outcome - tree.value(policy).detach())[:, None]
+        for errors, found in zip(table.values(), (SegmentAdvantage()(batch), whole), strict=True):
+            errors.append((found - exact)[learns].square().mean().item())
+    measured = {side: {"squared error": np.array(errors)} for side, errors in table.items()}
+    return compared(measured, [Less("squared error", times=1 / 4)], note=note)
 
 
 @claim(
-    "Advantages from 9 rollouts a cut are nearer to the exact ones of their segments.",
-    kind="headline",
+    "Advantages from 9 rollouts at every cut have a fourth of the squared error, to the exact ones of their segments.",
+    kind="part",
     baseline="the trajectory's advantage on every token, to the exact mean: better than of any group",
 )
 def nearer() -> Finding:
-    found = np.array([[_squared_errors(1, 8, seed), _squared_errors(5, 128, seed)] for seed in range(10)])
-    names = [f"squared error, interval {interval}" for interval in (1, 5)]
-    sides = ("method", "trajectory's advantage")
-    table = {side: dict(zip(names, found[:, :, place].T, strict=True)) for place, side in enumerate(sides)}
-    note = "Random policies. Where one token alone decides and the policy is uniform it is 3.8x smaller at interval 5."
-    return compared(table, [Less(name, times=1 / 4) for name in names], note=note)
+    return _squared_errors(interval=1, rows=8, seeds=10)
+
+
+@claim(
+    "So they have at every fifth cut, the paper's setting.",
+    kind="headline",
+    baseline="the trajectory's advantage on every token, to the exact mean: better than of any group",
+    cost="slow",
+)
+def nearer_at_every_fifth() -> Finding:
+    note = "Where one token alone decides and the policy is uniform it is 3.8x smaller."
+    return _squared_errors(interval=5, rows=128, seeds=30, note=note)
 
 
 @claim(
