@@ -57,8 +57,9 @@ def rewritten(every: int) -> Algorithm:
     criteria=[More("end", by=0.1)],
     seeds=6,
     cost="slow",
-    note="True worth after 300 batches. The poor answers have 1 % of the chances at first: what is never sampled is "
-    "never found.",
+    refuted=True,
+    note="True worth after 300 batches: over six problems it is better by 0.05 to 0.11, and 0.1 is our number, not the "
+    "paper's. The poor answers have 1 % of the chances at first: what is never sampled is never found.",
 )
 def keeps_up(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
     return {"end": curve(algorithm, seed, step_size, steps=300)[-1]}
