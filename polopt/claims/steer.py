@@ -53,7 +53,8 @@ def first_order() -> Finding:
     controls={"weights of 1 (grpo)": lambda: steer(group=16, weight=1.0)},
     step_sizes=STEP_SIZES[:4],
     criteria=[More("entropy", times=1.5)],
-    seeds=20,
+    seeds=12,
+    trials=8,
     cost="slow",
     note="A smaller uniform weight is a smaller step, of which GRPO has the best. The paper's own weights, down to "
     "0.8, are a mild intervention. In shorter steps than 0.25 some runs are not there within 600 batches.",
