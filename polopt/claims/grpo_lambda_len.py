@@ -24,13 +24,14 @@ RIGHT = {"reward.terms.1": RelativeLength()}
     kind="headline",
     method=lambda: grpo_lambda_len(group=8),
     controls={"penalty on every answer": lambda: grpo_lambda_len(group=8).but(EVERY)},
-    step_sizes=(0.0375, 0.15, 0.6, 2.4, 9.6, 38.4),
+    step_sizes=(0.0375, 0.15, 0.6, 2.4, 9.6),
     criteria=[More("hard questions right", by=0.5), Less("easy length", by=0.5)],
     best=More("worth", by=0.0),
     seeds=5,
     cost="slow",
     note="Step sizes are chosen by the share of right answers less 0.2 of the length over its limit. The control is "
-    "best in short steps, with which it has learned little: in longer ones it gives all hard questions up.",
+    "best in short steps, with which it has learned little: in longer ones it gives all hard questions up. The "
+    "method learns no more in steps of 38 than of 10.",
 )
 def stable(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
     return _thrift(algorithm, seed, step_size)
