@@ -102,13 +102,14 @@ def _batch(slope: float, size: int, groups: int) -> Experience:
     kind="headline",
     method=lambda: canon(group=16),
     controls={"dr-grpo": lambda: dr_grpo(group=16)},
-    step_sizes=(128.0, 256.0, 512.0, 1024.0, 2048.0),
+    step_sizes=(256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0),
     criteria=[More("mean success", by=0.0)],
+    seeds=30,
     budget="answers",
     cost="slow",
     refuted=True,
     note="It makes longer steps in the same direction: at one step size for both it leads, and Dr. GRPO with a larger "
-    "one of its own learns as much.",
+    "one of its own learns as much: the difference over 30 seeds is in [-0.02, 0.02].",
 )
 def learns_more(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
     return learned(algorithm, uneven(seed), steps=40, step_size=step_size, seed=seed)

@@ -128,11 +128,14 @@ def fewer_decisions(algorithm: Algorithm, *, seed: int, step_size: float) -> dic
     kind="headline",
     method=lambda: BASE,
     controls={"grpo": lambda: PLAIN},
-    step_sizes=SIZES,
+    step_sizes=(16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0),
     criteria=[Less("batches", times=1.0)],
+    seeds=20,
+    trials=8,
     cost="slow",
     refuted=True,
-    note="Fewer decisions of the same rollouts know less. What is left is that fewer have to be differentiated.",
+    note="Fewer decisions of the same rollouts know less: it needs 1.04 to 1.3 times as many "
+    "batches. What is left is that fewer have to be differentiated.",
 )
 def fewer_batches(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
     return _to_a_goal(algorithm, seed, step_size)

@@ -76,10 +76,14 @@ def spread() -> Finding:
     kind="headline",
     method=lambda: g2rpo(refills=0),
     controls={"grpo's z-score": lambda: g2rpo(refills=0).but(credit=RelativeAdvantage())},
-    step_sizes=(4.0, 8.0, 16.0, 32.0, 64.0, 128.0),
+    step_sizes=(4.0, 8.0, 16.0, 32.0, 64.0),
     criteria=[More("worse kind", by=0.05)],
     seeds=20,
+    trials=16,
     cost="slow",
+    refuted=True,
+    note="In steps of 8 GRPO's z-score learns it as well, and is behind by 0.01 to 0.07. In longer ones, which fewer "
+    "trials take for its best, some of its runs never do.",
 )
 def windfalls(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
     plain, windfall = windfall_bandit(algorithm, seed, rate=step_size)

@@ -24,15 +24,14 @@ RIGHT = {"reward.terms.1": RelativeLength()}
     kind="headline",
     method=lambda: grpo_lambda_len(group=8),
     controls={"penalty on every answer": lambda: grpo_lambda_len(group=8).but(EVERY)},
-    step_sizes=(0.6, 1.2, 2.4, 4.8),
+    step_sizes=(0.0375, 0.15, 0.6, 2.4, 9.6),
     criteria=[More("hard questions right", by=0.5), Less("easy length", by=0.5)],
     best=More("worth", by=0.0),
     seeds=5,
-    trials=1,
     cost="slow",
-    refuted=True,
-    note="Step sizes are chosen by the share of right answers less 0.2 of the length over its limit. Hard questions "
-    "are kept, and easy answers are longer by 0.4 tokens, with five seeds not surely by less than half a token.",
+    note="Step sizes are chosen by the share of right answers less 0.2 of the length over its limit. The control is "
+    "best in short steps, with which it has learned little: in longer ones it gives all hard questions up. The "
+    "method learns no more in steps of 38 than of 10.",
 )
 def stable(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
     return _thrift(algorithm, seed, step_size)

@@ -53,10 +53,12 @@ def like_grpo() -> Finding:
     controls={"grpo": lambda: grpo(group=8, kl=0.0)},
     step_sizes=(64.0, 128.0, 256.0, 512.0, 1024.0),
     criteria=[More("mean success", by=0.0)],
+    seeds=30,
     budget="answers",
     cost="slow",
     refuted=True,
-    note="Neither is ahead; the paper has curves of long training of large models with routed experts, and no number.",
+    note="Neither is ahead: the difference over 30 seeds is in [-0.02, 0.03]. The paper has "
+    "curves of long training of large models with routed experts, and no number.",
 )
 def learns_more(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
     problem = uneven(seed, tasks=8, tokens=8, choices=2)

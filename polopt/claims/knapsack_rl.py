@@ -73,7 +73,7 @@ def easy_or_hard() -> Finding:
     kind="headline",
     method=knapsack_rl,
     controls={"grpo": lambda: grpo(group=8, kl=0)},
-    step_sizes=(32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0),
+    step_sizes=(128.0, 512.0, 2048.0, 8192.0, 32768.0),
     criteria=[More("success", by=0.0)],
     cost="slow",
     note="Mean p of 64 tasks, p ~ Beta(0.3, 0.8), after 20 batches of 512 rollouts.",
@@ -87,7 +87,7 @@ def learns(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, fl
     kind="limit",
     method=lambda: knapsack_rl().but(**{"objective.aggregate": PromptMean()}),
     controls={"grpo": lambda: grpo(group=8, kl=0)},
-    step_sizes=(32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0),
+    step_sizes=(512.0, 2048.0, 8192.0, 32768.0, 131072.0),
     criteria=[More("success", by=0.0)],
     cost="slow",
 )

@@ -19,10 +19,10 @@ FEATURES = 9
 STEP_SIZES = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4)
 
 
-def arms() -> tuple[TokenTree, dict[str, torch.Tensor], torch.Tensor]:
+def arms(seed: int = 0) -> tuple[TokenTree, dict[str, torch.Tensor], torch.Tensor]:
     """60 honest answers of quality 0.1 to 0.9, seen through 9 features; 4 poor ones, seldom found, that have all of
     feature h. What an answer is worth is the mean of the 9. The tree, the features, the chances at first."""
-    generator = torch.Generator().manual_seed(0)
+    generator = torch.Generator().manual_seed(seed)
     quality = torch.cat([torch.linspace(0.1, 0.9, 60), torch.full((4,), 0.3)])
     seen = (quality + 0.1 * torch.randn(FEATURES, 64, generator=generator)).clamp(0, 1).double()
     signals = {f"f{k}": seen[k][None] for k in range(FEATURES)}
@@ -33,7 +33,7 @@ def arms() -> tuple[TokenTree, dict[str, torch.Tensor], torch.Tensor]:
 
 def curve(algorithm: Algorithm, seed: int, step_size: float, steps: int = 100) -> list[float]:
     """Returns what the policy is worth after each batch."""
-    tree, signals, probs = arms()
+    tree, signals, probs = arms(seed)
     policy = TabularPolicy(tree, critic=True).set_probabilities(probs)
     reference = copy.deepcopy(policy)
     ways: dict[str, Any] = {"steps": steps, "rate": step_size, "rows": 64, "epochs": 2, "seed": seed}
@@ -53,13 +53,13 @@ def rewritten(every: int) -> Algorithm:
     kind="headline",
     method=lambda: rewritten(10),
     controls={"never rewritten": lambda: rewritten(10**9)},
-    step_sizes=STEP_SIZES[:5],
+    step_sizes=(0.05, 0.2, 0.8, 3.2),
     criteria=[More("end", by=0.1)],
-    seeds=5,
-    trials=1,
+    seeds=6,
     cost="slow",
-    note="True worth after 300 batches. The poor answers have 1 % of the chances at first: what is never sampled is "
-    "never found.",
+    refuted=True,
+    note="True worth after 300 batches: over six problems it is better by 0.05 to 0.11, and 0.1 is our number, not the "
+    "paper's. The poor answers have 1 % of the chances at first: what is never sampled is never found.",
 )
 def keeps_up(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
     return {"end": curve(algorithm, seed, step_size, steps=300)[-1]}

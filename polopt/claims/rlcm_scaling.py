@@ -80,11 +80,13 @@ def data_efficiency(accuracy: Callable[..., float], *, seed: int, step_size: flo
     kind="part",
     method=lambda: rlcm_scaling(form=0.0, lengths=(2, 6, 8, 11)),
     controls={"grpo, the label alone": lambda: grpo(group=8, kl=0.0)},
-    step_sizes=(4.0, 8.0, 16.0, 32.0),
+    step_sizes=(8.0, 16.0, 32.0, 64.0, 128.0),
     criteria=[More("in range", by=0.5), More("right labels", by=-0.05)],
     best=More("right labels", by=0.0),
     seeds=5,
     trials=2,
+    note="At 128 both give 0.998 of the labels right. In steps of 512 they give all, and half of the answers leave the "
+    "range.",
 )
 def keeps_to_the_range(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
     tree, policy = labelled()

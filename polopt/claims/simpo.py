@@ -17,17 +17,18 @@ from polopt.objectives import LogisticLink, LogProbReward
 
 
 @claim(
-    "Its reward does not depend on how long an answer is.",
+    "Its reward hardly depends on how long an answer is.",
     kind="part",
     baseline="the sum of log-probabilities in place of the mean",
 )
 def length() -> Finding:
-    mean = length_and_reward(simpo())
-    total = length_and_reward(simpo().but({"objective.implicit.decisions": "sum"}))
+    summed = simpo().but({"objective.implicit.decisions": "sum"})
+    mean, total = (length_and_reward(algorithm, prompts=320) for algorithm in (simpo(), summed))
     return Finding(
         measured={"mean": mean, "sum": total},
-        criterion="correlation of reward and length after learning, |mean| < 0.2, |sum| > 0.4",
+        criterion="correlation of reward and length after learning 320 pairs, |mean| < 0.2, |sum| > 0.4",
         holds=abs(mean) < 0.2 and abs(total) > 0.4,
+        note="It is not 0 either: of 320 pairs its standard error is 0.03.",
     )
 
 

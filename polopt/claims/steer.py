@@ -51,13 +51,15 @@ def first_order() -> Finding:
     kind="headline",
     method=lambda: steer(group=16, weight=0.2),
     controls={"weights of 1 (grpo)": lambda: steer(group=16, weight=1.0)},
-    step_sizes=STEP_SIZES,
+    step_sizes=STEP_SIZES[:4],
     criteria=[More("entropy", times=1.5)],
-    seeds=10,
-    trials=3,
+    seeds=12,
+    trials=8,
     cost="slow",
-    note="A smaller uniform weight is a smaller step, of which GRPO has the best. The paper's own weights, down to "
-    "0.8, are a mild intervention.",
+    refuted=True,
+    note="A smaller uniform weight is a smaller step, of which GRPO has the best: the quotient over 12 seeds is in "
+    "[1.2, 2.2]. In shorter steps than 0.25 some runs are not there within 600 batches. The paper's own weights, down "
+    "to 0.8, are a mild intervention.",
 )
 def keeps_entropy(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
     return _left(algorithm, seed, step_size)

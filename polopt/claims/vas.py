@@ -14,7 +14,7 @@ from polopt.lab.source import TreeSource
 from polopt.methods.grpo import grpo
 from polopt.methods.vas import VariancePromotingSampler, vas
 
-STEP_SIZES = (32.0, 64.0, 128.0, 256.0)
+STEP_SIZES = (32.0, 64.0, 128.0, 256.0, 512.0)
 
 
 @claim(
@@ -37,44 +37,24 @@ def bounded() -> Finding:
     )
 
 
-def _to_the_goal(algorithm: Algorithm, seed: int, step_size: float) -> dict[str, float]:
-    """Until 0.6 of 64 tasks of very different difficulty are solved, 16 groups a batch; 200 batches at most."""
-    ways = {"steps": 200, "step_size": step_size, "seed": seed, "rows": 16, "goal": 0.6}
-    return learned(algorithm, uneven(seed, tasks=64), **ways)  # type: ignore[arg-type]
-
-
 @effect(
-    "It needs 80 % of the batches.",
+    "It needs 80 % of the batches, and no more rollouts, with those that measure.",
     kind="headline",
     method=lambda: vas(kl=0.0),
     controls={"grpo, tasks in turn": lambda: grpo(group=8, kl=0)},
     step_sizes=STEP_SIZES,
-    criteria=[Less("steps", times=0.8)],
+    criteria=[Less("steps", times=0.8), Less("answers", times=1.0)],
     seeds=6,
     trials=2,
     cost="slow",
     refuted=True,
-    note="Parameters are shared among tasks. Its rollouts to measure are not counted here: see the next claim.",
+    note="Parameters are shared among tasks. Measuring 64 tasks every four batches of 16 doubles the cost of each "
+    "batch.",
 )
 def sooner(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
-    return _to_the_goal(algorithm, seed, step_size)
-
-
-@effect(
-    "It needs no more rollouts, with those that measure.",
-    kind="limit",
-    method=lambda: vas(kl=0.0),
-    controls={"grpo, tasks in turn": lambda: grpo(group=8, kl=0)},
-    step_sizes=STEP_SIZES,
-    criteria=[Less("answers", times=1.0)],
-    seeds=6,
-    trials=2,
-    cost="slow",
-    refuted=True,
-    note="Measuring 64 tasks every four batches of 16 doubles the cost of each batch.",
-)
-def with_what_measures(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
-    return _to_the_goal(algorithm, seed, step_size)
+    """Until 0.6 of 64 tasks of very different difficulty are solved, 16 groups a batch; 200 batches at most."""
+    ways = {"steps": 200, "step_size": step_size, "seed": seed, "rows": 16, "goal": 0.6}
+    return learned(algorithm, uneven(seed, tasks=64), **ways)  # type: ignore[arg-type]
 
 
 @claim(

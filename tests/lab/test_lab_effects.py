@@ -81,6 +81,40 @@ def test_every_control_counts_and_every_criterion() -> None:
     assert not compared(only, [More("score", by=0.5), Less("cost", by=-0.3)]).holds
 
 
+def test_two_criteria_measure_the_runs_once() -> None:
+    """Each of them finds what it would find alone, on the same runs; together they hold if both do."""
+    seen: list[tuple[str, int, float]] = []
+
+    def found(*criteria: More | Less) -> Finding:
+        @effect(
+            "s",
+            kind="headline",
+            method=lambda: "new",
+            controls={"old": lambda: "old"},
+            criteria=criteria,
+            best=Less("steps", times=1.0),
+            step_sizes=(1.0, 2.0, 4.0),
+            seeds=5,
+            trials=2,
+        )
+        def measure(side: str, *, seed: int, step_size: float) -> dict[str, float]:
+            seen.append((side, seed, step_size))
+            steps = (10 if side == "new" else 20) + abs(step_size - 2) + np.random.default_rng(seed).random()
+            return {"steps": steps, "answers": steps * (3 if side == "new" else 1)}
+
+        return measure.run()
+
+    sooner, dearer = Less("steps", times=0.8), Less("answers", times=1.0)
+    both = found(sooner, dearer)
+    assert len(seen) == len(set(seen)) == 2 * (3 * 2 + 5)
+    alone = [found(criterion) for criterion in (sooner, dearer)]
+    assert [finding.holds for finding in (both, *alone)] == [False, True, False]
+    for finding, key in zip(alone, ("steps over old", "answers over old"), strict=True):
+        assert both.intervals[key] == finding.intervals[key]
+        assert both.measured[key] == finding.measured[key]
+        assert both.step_sizes == finding.step_sizes == {"method": 2.0, "old": 2.0}
+
+
 def test_who_spends_more_does_not_win() -> None:
     assert found_of(2.0, 1.0, criteria=[More("score", by=0.2)]).holds
     spent = found_of(2.0, 1.0, criteria=[More("score", by=0.2)], budget="spent")
