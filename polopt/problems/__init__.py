@@ -1,5 +1,14 @@
-"""Exact problems: games and decision processes on which solvers and metrics can be evaluated without error."""
+"""Exact problems: games, decision processes and bilevel problems, on which solvers and metrics are evaluated without
+error."""
 
+from polopt.problems.bilevel import (
+    BilevelError,
+    BilevelProblem,
+    DataCleaning,
+    ExponentialBilevel,
+    data_cleaning,
+    exponential_bilevel,
+)
 from polopt.problems.games import Chance, Decision, End, ExtensiveGame, GameError, game_of
 from polopt.problems.mdp import TabularMDP
 from polopt.problems.named import PROBLEMS, UnknownProblem, find
@@ -8,14 +17,20 @@ from polopt.problems.protocol import ExactProblem
 
 __all__ = [
     "PROBLEMS",
+    "BilevelError",
+    "BilevelProblem",
     "Chance",
+    "DataCleaning",
     "Decision",
     "End",
     "ExactProblem",
+    "ExponentialBilevel",
     "ExtensiveGame",
     "GameError",
     "TabularMDP",
     "UnknownProblem",
+    "data_cleaning",
+    "exponential_bilevel",
     "find",
     "game_of",
     "kuhn_poker",

@@ -9,11 +9,17 @@ from typing import Any
 from polopt.errors import UserError
 from polopt.names import nearest
 from polopt.part import locate
+from polopt.problems.bilevel import data_cleaning, exponential_bilevel
 from polopt.problems.poker import kuhn_poker, leduc_poker
 from polopt.problems.protocol import ExactProblem
 from polopt.setting_types import checked_setting, setting_types
 
-PROBLEMS: dict[str, Callable[..., ExactProblem]] = {"kuhn-poker": kuhn_poker, "leduc-poker": leduc_poker}
+PROBLEMS: dict[str, Callable[..., ExactProblem]] = {
+    "data-cleaning": data_cleaning,
+    "exponential-bilevel": exponential_bilevel,
+    "kuhn-poker": kuhn_poker,
+    "leduc-poker": leduc_poker,
+}
 
 
 class UnknownProblem(UserError, ValueError):
