@@ -1,6 +1,13 @@
 """Exact problems: games, decision processes and bilevel problems, on which solvers and metrics are evaluated without
 error."""
 
+from polopt.problems.alignment import (
+    PreferenceAlignment,
+    RewardAlignment,
+    RewardDesign,
+    preference_alignment,
+    reward_design,
+)
 from polopt.problems.bilevel import (
     BilevelError,
     BilevelProblem,
@@ -27,6 +34,9 @@ __all__ = [
     "ExponentialBilevel",
     "ExtensiveGame",
     "GameError",
+    "PreferenceAlignment",
+    "RewardAlignment",
+    "RewardDesign",
     "TabularMDP",
     "UnknownProblem",
     "data_cleaning",
@@ -35,4 +45,6 @@ __all__ = [
     "game_of",
     "kuhn_poker",
     "leduc_poker",
+    "preference_alignment",
+    "reward_design",
 ]

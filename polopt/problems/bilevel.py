@@ -40,13 +40,17 @@ class BilevelProblem:
         """Returns the names of the entries of x."""
         return tuple(str(i) for i in range(len(self.start()[0])))
 
+    def guess(self, x: Tensor) -> Tensor:
+        """Returns a y [M] from which Newton's method finds y*(x)."""
+        return self.start()[1]
+
     def respond(self, x: Tensor) -> Tensor:
-        """Computes the inner solution y*(x) by Newton's method with halved steps, from the start.
+        """Computes the inner solution y*(x) by Newton's method with halved steps, from `guess`.
 
         Raises:
             BilevelError: g has no minimum that the method finds.
         """
-        x, y = x.detach(), self.start()[1]
+        x, y = x.detach(), self.guess(x.detach())
         for _ in range(100):
             gradient, hessian = self._inner_derivatives(x, y)
             if gradient.norm() < 1e-11:

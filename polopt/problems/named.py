@@ -9,6 +9,7 @@ from typing import Any
 from polopt.errors import UserError
 from polopt.names import nearest
 from polopt.part import locate
+from polopt.problems.alignment import preference_alignment, reward_design
 from polopt.problems.bilevel import data_cleaning, exponential_bilevel
 from polopt.problems.poker import kuhn_poker, leduc_poker
 from polopt.problems.protocol import ExactProblem
@@ -19,6 +20,8 @@ PROBLEMS: dict[str, Callable[..., ExactProblem]] = {
     "exponential-bilevel": exponential_bilevel,
     "kuhn-poker": kuhn_poker,
     "leduc-poker": leduc_poker,
+    "preference-alignment": preference_alignment,
+    "reward-design": reward_design,
 }
 
 
