@@ -20,7 +20,9 @@ from polopt.problems import (
     ExactProblem,
     ExponentialBilevel,
     ExtensiveGame,
+    PreferenceGame,
     game_of,
+    random_preference_game,
 )
 from polopt.problems.games import History, Rules
 from polopt.solvers import Solver
@@ -98,10 +100,19 @@ def _bilevel_pair(seed: int) -> tuple[ExactProblem, ExactProblem]:
     )
 
 
+def _preference_pair(seed: int) -> tuple[ExactProblem, ExactProblem]:
+    game = random_preference_game(seed, 5, tau=0.05, transitive=0.9)
+    order = torch.tensor([3, 1, 4, 0, 2])
+    names = tuple(game.answers[i] for i in order.tolist())
+    shuffled = PreferenceGame(game.preference[order][:, order], game.reference[order], game.tau, names, name=game.name)
+    return game, shuffled
+
+
 # Class of problems -> a random one from a seed, and the same with its entries in another order.
 EXAMPLES: dict[type, Callable[[int], tuple[ExactProblem, ExactProblem]]] = {
     ExtensiveGame: _game_pair,
     BilevelProblem: _bilevel_pair,
+    PreferenceGame: _preference_pair,
 }
 
 

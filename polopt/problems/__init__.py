@@ -20,6 +20,7 @@ from polopt.problems.games import Chance, Decision, End, ExtensiveGame, GameErro
 from polopt.problems.mdp import TabularMDP
 from polopt.problems.named import PROBLEMS, UnknownProblem, find
 from polopt.problems.poker import kuhn_poker, leduc_poker
+from polopt.problems.preference_game import PreferenceGame, preference_game, random_preference_game
 from polopt.problems.protocol import ExactProblem
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "ExtensiveGame",
     "GameError",
     "PreferenceAlignment",
+    "PreferenceGame",
     "RewardAlignment",
     "RewardDesign",
     "TabularMDP",
@@ -46,5 +48,7 @@ __all__ = [
     "kuhn_poker",
     "leduc_poker",
     "preference_alignment",
+    "preference_game",
+    "random_preference_game",
     "reward_design",
 ]

@@ -12,6 +12,7 @@ from polopt.part import locate
 from polopt.problems.alignment import preference_alignment, reward_design
 from polopt.problems.bilevel import data_cleaning, exponential_bilevel
 from polopt.problems.poker import kuhn_poker, leduc_poker
+from polopt.problems.preference_game import preference_game
 from polopt.problems.protocol import ExactProblem
 from polopt.setting_types import checked_setting, setting_types
 
@@ -21,6 +22,7 @@ PROBLEMS: dict[str, Callable[..., ExactProblem]] = {
     "kuhn-poker": kuhn_poker,
     "leduc-poker": leduc_poker,
     "preference-alignment": preference_alignment,
+    "preference-game": preference_game,
     "reward-design": reward_design,
 }
 

@@ -12,6 +12,14 @@ from polopt.solvers.bilevel import (
 )
 from polopt.solvers.implicit import implicit_gradient
 from polopt.solvers.linear import ConjugateGradient, LinearSolver, Neumann
+from polopt.solvers.mirror import (
+    AveragedOpponent,
+    HarmonicStepSize,
+    Opponent,
+    OwnMixture,
+    PreferenceMirrorDescent,
+    StepSize,
+)
 from polopt.solvers.regret import (
     DiscountedRegretSum,
     IterationWeight,
@@ -25,10 +33,12 @@ from polopt.solvers.regret import (
 from polopt.solvers.solver import Solver
 
 __all__ = [
+    "AveragedOpponent",
     "BilevelDescent",
     "ConjugateGradient",
     "DirectGradient",
     "DiscountedRegretSum",
+    "HarmonicStepSize",
     "Hypergradient",
     "ImplicitHypergradient",
     "InnerSteps",
@@ -38,12 +48,16 @@ __all__ = [
     "MomentumStep",
     "Neumann",
     "NormalisedMomentumStep",
+    "Opponent",
+    "OwnMixture",
     "PositiveRegretSum",
     "PowerWeight",
+    "PreferenceMirrorDescent",
     "RegretMatching",
     "RegretMinimizer",
     "RegretSum",
     "Solver",
+    "StepSize",
     "TrackedHypergradient",
     "implicit_gradient",
 ]
