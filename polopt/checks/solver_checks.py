@@ -20,8 +20,10 @@ from polopt.problems import (
     ExactProblem,
     ExponentialBilevel,
     ExtensiveGame,
+    OfflineChoices,
     PreferenceGame,
     game_of,
+    offline_choices,
     random_preference_game,
 )
 from polopt.problems.games import History, Rules
@@ -108,11 +110,38 @@ def _preference_pair(seed: int) -> tuple[ExactProblem, ExactProblem]:
     return game, shuffled
 
 
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class _NamedChoices(OfflineChoices):
+    """Choices whose actions keep their names in another order."""
+
+    order: tuple[int, ...] = (0, 1, 2)
+
+    def table(self, solution: Tensor) -> dict[str, dict[str, float]]:
+        found = super().table(solution)
+        return {place: {str(self.order[int(a)]): p for a, p in row.items()} for place, row in found.items()}
+
+
+def _choices_pair(seed: int) -> tuple[ExactProblem, ExactProblem]:
+    # A human without foresight, so that the most frequent choices are not the best.
+    problem, order = offline_choices(trajectories=2000, discount=0.0, size=0.5, seed=seed), torch.tensor([2, 0, 1])
+    return problem, _NamedChoices(
+        problem.counts[:, :, order],
+        problem.features[:, order],
+        problem.discount,
+        1,
+        problem.transitions[:, order],
+        problem.reward[:, order],
+        problem.start,
+        order=tuple(order.tolist()),
+    )
+
+
 # Class of problems -> a random one from a seed, and the same with its entries in another order.
 EXAMPLES: dict[type, Callable[[int], tuple[ExactProblem, ExactProblem]]] = {
     ExtensiveGame: _game_pair,
     BilevelProblem: _bilevel_pair,
     PreferenceGame: _preference_pair,
+    OfflineChoices: _choices_pair,
 }
 
 

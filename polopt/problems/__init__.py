@@ -16,6 +16,7 @@ from polopt.problems.bilevel import (
     data_cleaning,
     exponential_bilevel,
 )
+from polopt.problems.choices import ChoiceError, OfflineChoices, human_choices, offline_choices
 from polopt.problems.games import Chance, Decision, End, ExtensiveGame, GameError, game_of
 from polopt.problems.mdp import TabularMDP
 from polopt.problems.named import PROBLEMS, UnknownProblem, find
@@ -28,6 +29,7 @@ __all__ = [
     "BilevelError",
     "BilevelProblem",
     "Chance",
+    "ChoiceError",
     "DataCleaning",
     "Decision",
     "End",
@@ -35,6 +37,7 @@ __all__ = [
     "ExponentialBilevel",
     "ExtensiveGame",
     "GameError",
+    "OfflineChoices",
     "PreferenceAlignment",
     "PreferenceGame",
     "RewardAlignment",
@@ -45,8 +48,10 @@ __all__ = [
     "exponential_bilevel",
     "find",
     "game_of",
+    "human_choices",
     "kuhn_poker",
     "leduc_poker",
+    "offline_choices",
     "preference_alignment",
     "preference_game",
     "random_preference_game",

@@ -11,6 +11,7 @@ from polopt.names import nearest
 from polopt.part import locate
 from polopt.problems.alignment import preference_alignment, reward_design
 from polopt.problems.bilevel import data_cleaning, exponential_bilevel
+from polopt.problems.choices import offline_choices
 from polopt.problems.poker import kuhn_poker, leduc_poker
 from polopt.problems.preference_game import preference_game
 from polopt.problems.protocol import ExactProblem
@@ -22,6 +23,7 @@ PROBLEMS: dict[str, Callable[..., ExactProblem]] = {
     "kuhn-poker": kuhn_poker,
     "leduc-poker": leduc_poker,
     "preference-alignment": preference_alignment,
+    "offline-choices": offline_choices,
     "preference-game": preference_game,
     "reward-design": reward_design,
 }

@@ -10,6 +10,13 @@ from polopt.solvers.bilevel import (
     NormalisedMomentumStep,
     TrackedHypergradient,
 )
+from polopt.solvers.choices import (
+    BellmanRegression,
+    ChoiceEstimates,
+    ChoiceLikelihood,
+    ChoicePlanner,
+    PessimisticValueIteration,
+)
 from polopt.solvers.implicit import implicit_gradient
 from polopt.solvers.linear import ConjugateGradient, LinearSolver, Neumann
 from polopt.solvers.mirror import (
@@ -34,7 +41,11 @@ from polopt.solvers.solver import Solver
 
 __all__ = [
     "AveragedOpponent",
+    "BellmanRegression",
     "BilevelDescent",
+    "ChoiceEstimates",
+    "ChoiceLikelihood",
+    "ChoicePlanner",
     "ConjugateGradient",
     "DirectGradient",
     "DiscountedRegretSum",
@@ -50,6 +61,7 @@ __all__ = [
     "NormalisedMomentumStep",
     "Opponent",
     "OwnMixture",
+    "PessimisticValueIteration",
     "PositiveRegretSum",
     "PowerWeight",
     "PreferenceMirrorDescent",
