@@ -27,8 +27,8 @@ def _estimates(solver: ChoicePlanner, problem: OfflineChoices, steps: int = 12) 
     controls={"without pessimism": lambda: dcppo(beta=0.0)},
     criteria=[Less("suboptimality", by=0.0)],
     seeds=40,
-    note="40 trajectories of 4 steps, 8 states and 5 actions, of which the human takes most seldom. "
-    "The most frequent choices themselves are 0.85 from the optimum on these seeds: imitation is better than the plan without pessimism.",
+    note="40 trajectories of 4 steps, 8 states and 5 actions, of which the human takes most seldom. The most frequent "
+    "choices themselves are 0.85 from the optimum on these seeds, better than the plan without pessimism.",
 )
 def pessimism(solver: ChoicePlanner, *, seed: int) -> dict[str, float]:
     start = int(torch.randint(2**20, (), generator=torch.Generator().manual_seed(seed)))
