@@ -1,17 +1,31 @@
-"""Properties that every solver must satisfy on random games: exact resumption, no dependence on action order."""
+"""Properties that every solver must satisfy on random problems: exact resumption, no dependence on an order."""
 
 from __future__ import annotations
 
 import copy
+import dataclasses
 import functools
 import random
-from collections.abc import Iterator
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from polopt.checks.finding import CheckResult
-from polopt.problems import Chance, Decision, End, ExtensiveGame, game_of
+from polopt.problems import (
+    BilevelProblem,
+    Chance,
+    Decision,
+    End,
+    ExactProblem,
+    ExponentialBilevel,
+    ExtensiveGame,
+    OfflineChoices,
+    PreferenceGame,
+    game_of,
+    offline_choices,
+    random_preference_game,
+)
 from polopt.problems.games import History, Rules
 from polopt.solvers import Solver
 
@@ -59,25 +73,97 @@ def reordered(rules: Rules) -> Rules:
     return rules_of_copy
 
 
+def _game_pair(seed: int) -> tuple[ExactProblem, ExactProblem]:
+    rules, name = random_rules(seed), f"random game {seed}"
+    return game_of(name, rules), game_of(name, reordered(rules))
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class _Labelled(ExponentialBilevel):
+    """A bilevel problem whose entries of x keep their names in another order."""
+
+    order: tuple[int, ...] = ()
+
+    def labels(self) -> tuple[str, ...]:
+        return tuple(str(i) for i in self.order)
+
+
+def _bilevel_pair(seed: int) -> tuple[ExactProblem, ExactProblem]:
+    g, name = torch.Generator().manual_seed(seed), f"random bilevel problem {seed}"
+    spread, mixing = (torch.randn(3, 3, generator=g, dtype=torch.double) for _ in range(2))
+    curvature = torch.eye(3, dtype=torch.double) + 0.1 * (spread + spread.T)
+    mixing, begin = torch.eye(3, dtype=torch.double) + 0.2 * mixing, torch.tensor([2.0, -1.0, 1.5]).double()
+    order = torch.tensor([2, 0, 1])
+    return (
+        _Labelled(mixing, curvature, begin, name=name, order=(0, 1, 2)),
+        _Labelled(
+            mixing[order][:, order], curvature[order][:, order], begin[order], name=name, order=tuple(order.tolist())
+        ),
+    )
+
+
+def _preference_pair(seed: int) -> tuple[ExactProblem, ExactProblem]:
+    game = random_preference_game(seed, 5, tau=0.05, transitive=0.9)
+    order = torch.tensor([3, 1, 4, 0, 2])
+    names = tuple(game.answers[i] for i in order.tolist())
+    shuffled = PreferenceGame(game.preference[order][:, order], game.reference[order], game.tau, names, name=game.name)
+    return game, shuffled
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class _NamedChoices(OfflineChoices):
+    """Choices whose actions keep their names in another order."""
+
+    order: tuple[int, ...] = (0, 1, 2)
+
+    def table(self, solution: Tensor) -> dict[str, dict[str, float]]:
+        found = super().table(solution)
+        return {place: {str(self.order[int(a)]): p for a, p in row.items()} for place, row in found.items()}
+
+
+def _choices_pair(seed: int) -> tuple[ExactProblem, ExactProblem]:
+    # A human without foresight, so that the most frequent choices are not the best.
+    problem, order = offline_choices(trajectories=2000, discount=0.0, size=0.5, seed=seed), torch.tensor([2, 0, 1])
+    return problem, _NamedChoices(
+        problem.counts[:, :, order],
+        problem.features[:, order],
+        problem.discount,
+        1,
+        problem.transitions[:, order],
+        problem.reward[:, order],
+        problem.start,
+        order=tuple(order.tolist()),
+    )
+
+
+# Class of problems -> a random one from a seed, and the same with its entries in another order.
+EXAMPLES: dict[type, Callable[[int], tuple[ExactProblem, ExactProblem]]] = {
+    ExtensiveGame: _game_pair,
+    BilevelProblem: _bilevel_pair,
+    PreferenceGame: _preference_pair,
+    OfflineChoices: _choices_pair,
+}
+
+
 def solver_findings(solver: Solver) -> list[CheckResult]:
-    """Checks a solver on random games.
+    """Checks a solver on random problems of the class that it solves.
 
     Raises:
-        ValueError: there are no random problems of the class that it solves.
+        ValueError: there are no random problems of that class.
     """
-    if not issubclass(ExtensiveGame, solver.solves):
-        raise ValueError(f"{solver!r} solves {solver.solves.__name__}, of which the checks have no examples")
+    _pairs(solver)
     return [check(solver) for check in (_resumes, _leaves_the_state, _reorders, _improves)]
 
 
-def _games() -> Iterator[tuple[ExtensiveGame, ExtensiveGame]]:
-    """Yields random games, each with its reordered copy."""
-    for seed in SEEDS:
-        rules = random_rules(seed)
-        yield game_of(f"random game {seed}", rules), game_of(f"random game {seed}", reordered(rules))
+def _pairs(solver: Solver) -> list[tuple[ExactProblem, ExactProblem]]:
+    """Returns random problems, each with its reordered copy."""
+    for kind, pair in EXAMPLES.items():
+        if issubclass(kind, solver.solves):
+            return [pair(seed) for seed in SEEDS]
+    raise ValueError(f"{solver!r} solves {solver.solves.__name__}, of which the checks have no examples")
 
 
-def _iterated(solver: Solver, game: ExtensiveGame, steps: int) -> dict[str, Tensor]:
+def _iterated(solver: Solver, game: ExactProblem, steps: int) -> dict[str, Tensor]:
     state = solver.begin(game)
     for _ in range(steps):
         state = solver.iterate(game, state)
@@ -91,7 +177,7 @@ def _result(title: str, broken: str, confirmed: str, why: str) -> CheckResult:
 def _resumes(solver: Solver) -> CheckResult:
     """Checks that a copy resumed from a saved state ends with the bits of an uninterrupted run."""
     broken = ""
-    for game, _ in _games():
+    for game, _ in _pairs(solver):
         whole = _iterated(copy.deepcopy(solver), game, FEW)
         saved = {name: x.clone() for name, x in _iterated(copy.deepcopy(solver), game, FEW // 2).items()}
         again = copy.deepcopy(solver)
@@ -106,7 +192,7 @@ def _resumes(solver: Solver) -> CheckResult:
 def _leaves_the_state(solver: Solver) -> CheckResult:
     """Checks that an iteration changes neither the state that it is given nor the solver."""
     broken = ""
-    for game, _ in _games():
+    for game, _ in _pairs(solver):
         own = copy.deepcopy(solver)
         state, before = _iterated(own, game, 2), copy.deepcopy(own.state_dict())
         kept = {name: x.clone() for name, x in state.items()}
@@ -119,24 +205,24 @@ def _leaves_the_state(solver: Solver) -> CheckResult:
 
 
 def _reorders(solver: Solver) -> CheckResult:
-    """Checks that the order of actions and chance outcomes changes nothing."""
+    """Checks that the order of actions and chance outcomes, or of variables, changes nothing."""
     worst = 0.0
-    for game, other in _games():
+    for game, other in _pairs(solver):
         tables = []
         for g in (game, other):
             own = copy.deepcopy(solver)
             tables.append(g.table(own.solution(g, _iterated(own, g, FEW))))
         for place, actions in tables[0].items():
             worst = max(worst, *(abs(p - tables[1][place][action]) for action, p in actions.items()))
-    broken = f"a probability moves by {worst:.3g} when actions and outcomes are listed in another order"
-    why = "Names and order mean nothing in a game."
+    broken = f"the solution moves by {worst:.3g} when actions, outcomes or variables are listed in another order"
+    why = "Names and order mean nothing in a problem."
     return _result("order", broken if worst > 1e-9 else "", f"within {worst:.1g}", why)
 
 
 def _improves(solver: Solver) -> CheckResult:
     """Checks that the solution gets better."""
     broken = ""
-    for game, _ in _games():
+    for game, _ in _pairs(solver):
         own = copy.deepcopy(solver)
         start, end = (_distance(own, game, steps) for steps in (0, MANY))
         if not end < start:
@@ -144,5 +230,5 @@ def _improves(solver: Solver) -> CheckResult:
     return _result("progress", broken, f"better after {MANY} iterations", "It would not be a solver.")
 
 
-def _distance(solver: Solver, game: ExtensiveGame, steps: int) -> float:
+def _distance(solver: Solver, game: ExactProblem, steps: int) -> float:
     return next(iter(game.measure(solver.solution(game, _iterated(solver, game, steps))).values()))

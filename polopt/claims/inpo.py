@@ -10,23 +10,24 @@ from polopt.evaluation import Evaluation
 from polopt.experience import Experience
 from polopt.lab import TabularPolicy
 from polopt.lab.claims import descend
-from polopt.lab.comparisons import CYCLE, TablePreference, compared_arms
+from polopt.lab.comparisons import TablePreference, compared_arms
 from polopt.lab.effects import Less, effect
 from polopt.lab.measure import train
 from polopt.methods import inpo as sentence
 from polopt.methods.inpo import inpo
 from polopt.methods.sppo import sppo
 from polopt.objectives import LogRatioReward, RegressionLink
+from polopt.problems import preference_game
 
 TAU = 0.1
 
 
 def labelled(policy: TabularPolicy, reference: TabularPolicy) -> Experience:
-    """Returns every two arms as a pair, ten times, each preferred as often as `CYCLE` says; the uniform policy has
+    """Returns every two arms as a pair, ten times, each preferred as often as the game says; the uniform policy has
     sampled them."""
     pairs = list[tuple[int, int]]()
     for i, j in itertools.combinations(range(3), 2):
-        wins = round(10 * CYCLE[i][j])
+        wins = round(10 * float(GAME.preference[i, j]))
         pairs += [(i, j)] * wins + [(j, i)] * (10 - wins)
     rows = policy.tree.leaves()[torch.tensor(pairs).flatten()]
     won = torch.tensor([1.0, 0.0], dtype=torch.double).repeat(len(pairs))
@@ -44,7 +45,7 @@ def step(algorithm: Algorithm, eta: float, tau: float) -> float:
     reference, policy = TabularPolicy(tree, spread=1.0, seed=3), TabularPolicy(tree)
     descend(algorithm, labelled(start, reference), policy, steps=200)
     before, base = (tree.log_probabilities(law).detach()[0] for law in (start, reference))
-    win_rates = torch.tensor(CYCLE, dtype=torch.double) @ before.exp()
+    win_rates = GAME.win_rates(before.exp())
     target = (tau / eta * base + (1 - tau / eta) * before + win_rates / eta).softmax(0)
     return (tree.log_probabilities(policy).detach()[0].exp() - target).abs().sum().item() / 2
 
@@ -65,28 +66,23 @@ def descent() -> Finding:
     )
 
 
-def gap(law: torch.Tensor, reference: torch.Tensor, tau: float) -> float:
-    """Returns how much the best answer to a policy gains on it in the game with the payoff P(p > q) - tau KL(p ||
-    reference) + tau KL(q || reference): 0 at its Nash equilibrium alone."""
-    best = tau * (reference.log() + torch.tensor(CYCLE, dtype=torch.double) @ law / tau).logsumexp(0)
-    return (best + tau * (law * (law / reference).log()).sum()).item() - 0.5
+GAME = preference_game(tau=TAU, reference=(0.6, 0.2, 0.2))
 
 
 def iterated(algorithm: Algorithm, rounds: int) -> float:
     """Returns the gap after rounds that are each fitted, to the end, to the win rates of all answers."""
     tree, policy = compared_arms()
-    law = torch.tensor([0.6, 0.2, 0.2], dtype=torch.double)
-    policy.set_probabilities(law)
+    policy.set_probabilities(GAME.reference)
     leaves = tree.leaves()
-    base = TabularPolicy(tree).set_probabilities(law).evaluate(leaves).logp.detach()
+    base = TabularPolicy(tree).set_probabilities(GAME.reference).evaluate(leaves).logp.detach()
     for _ in range(rounds):
         before = tree.log_probabilities(policy).detach()[0].exp()
-        wins = torch.tensor(CYCLE, dtype=torch.double) @ before - 0.5
+        wins = GAME.win_rates(before) - 0.5
         batch = leaves.replace(
             rollout_logp=policy.evaluate(leaves).logp.detach(), ref_logp=base, advantage=wins[:, None] * leaves.mask
         )
         descend(algorithm, batch, policy, steps=50)
-    return gap(tree.log_probabilities(policy).detach()[0].exp(), law, TAU)
+    return GAME.duality_gap(tree.log_probabilities(policy).detach()[0].exp())
 
 
 @claim(
@@ -126,13 +122,12 @@ def last_iterate() -> Finding:
 )
 def last_policy(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
     tree, policy = compared_arms()
-    law = torch.tensor([0.6, 0.2, 0.2], dtype=torch.double)
-    policy.set_probabilities(law)
-    reference = TabularPolicy(tree).set_probabilities(law)
+    policy.set_probabilities(GAME.reference)
+    reference = TabularPolicy(tree).set_probabilities(GAME.reference)
     gaps = list[float]()
 
     def watch() -> float:
-        gaps.append(gap(tree.log_probabilities(policy).detach()[0].exp(), law, TAU))
+        gaps.append(GAME.duality_gap(tree.log_probabilities(policy).detach()[0].exp()))
         return 0.0
 
     train(algorithm, tree, policy, steps=200, rate=step_size, rows=8, seed=seed, reference=reference, watch=watch)

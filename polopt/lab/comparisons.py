@@ -8,16 +8,16 @@ from torch import Tensor
 from polopt.experience import Experience
 from polopt.lab.policy import TabularPolicy
 from polopt.lab.tree import TokenTree
+from polopt.problems import preference_game
 from polopt.rewards import Preference
 
-# P[i, j]: arm i is preferred to arm j. A cycle; its Nash equilibrium is (0.3, 0.3, 0.4).
-CYCLE = ((0.5, 0.9, 0.2), (0.1, 0.5, 0.8), (0.8, 0.2, 0.5))
+CYCLE = tuple(map(tuple, preference_game().preference.tolist()))
 
 
 class TablePreference(Preference):
     """P(i, j) = table[answer of i][answer of j], of the answers of one tree by their number.
 
-    table: [answers][answers].
+    table: [answers][answers], by default that of `problems.preference_game`.
     """
 
     table: tuple[tuple[float, ...], ...] = CYCLE
@@ -41,12 +41,7 @@ def bradley_terry(table: Tensor, steps: int = 2000) -> Tensor:
 
 
 def compared_arms() -> tuple[TokenTree, TabularPolicy]:
-    """Returns the arms of `CYCLE`, whose outcomes are the Bradley-Terry rewards, and the uniform policy."""
-    reward = bradley_terry(torch.tensor(CYCLE, dtype=torch.double))
-    tree = TokenTree.bandit(reward.tolist())
+    """Returns the answers of `problems.preference_game` as arms, whose outcomes are the Bradley-Terry rewards, and the
+    uniform policy."""
+    tree = TokenTree.bandit(bradley_terry(preference_game().preference).tolist())
     return tree, TabularPolicy(tree)
-
-
-def exploitability(policy: Tensor, table: tuple[tuple[float, ...], ...] = CYCLE) -> float:
-    """Returns how often the best answer to a policy [answers] wins, above 1/2: 0 at a Nash equilibrium alone."""
-    return (torch.tensor(table, dtype=torch.double) @ policy.double()).max().item() - 0.5

@@ -1,23 +1,59 @@
-"""Exact problems: games and decision processes on which solvers and metrics can be evaluated without error."""
+"""Exact problems: games, decision processes and bilevel problems, on which solvers and metrics are evaluated without
+error."""
 
+from polopt.problems.alignment import (
+    PreferenceAlignment,
+    RewardAlignment,
+    RewardDesign,
+    preference_alignment,
+    reward_design,
+)
+from polopt.problems.bilevel import (
+    BilevelError,
+    BilevelProblem,
+    DataCleaning,
+    ExponentialBilevel,
+    data_cleaning,
+    exponential_bilevel,
+)
+from polopt.problems.choices import ChoiceError, OfflineChoices, human_choices, offline_choices
 from polopt.problems.games import Chance, Decision, End, ExtensiveGame, GameError, game_of
 from polopt.problems.mdp import TabularMDP
 from polopt.problems.named import PROBLEMS, UnknownProblem, find
 from polopt.problems.poker import kuhn_poker, leduc_poker
+from polopt.problems.preference_game import PreferenceGame, preference_game, random_preference_game
 from polopt.problems.protocol import ExactProblem
 
 __all__ = [
     "PROBLEMS",
+    "BilevelError",
+    "BilevelProblem",
     "Chance",
+    "ChoiceError",
+    "DataCleaning",
     "Decision",
     "End",
     "ExactProblem",
+    "ExponentialBilevel",
     "ExtensiveGame",
     "GameError",
+    "OfflineChoices",
+    "PreferenceAlignment",
+    "PreferenceGame",
+    "RewardAlignment",
+    "RewardDesign",
     "TabularMDP",
     "UnknownProblem",
+    "data_cleaning",
+    "exponential_bilevel",
     "find",
     "game_of",
+    "human_choices",
     "kuhn_poker",
     "leduc_poker",
+    "offline_choices",
+    "preference_alignment",
+    "preference_game",
+    "random_preference_game",
+    "reward_design",
 ]

@@ -9,11 +9,24 @@ from typing import Any
 from polopt.errors import UserError
 from polopt.names import nearest
 from polopt.part import locate
+from polopt.problems.alignment import preference_alignment, reward_design
+from polopt.problems.bilevel import data_cleaning, exponential_bilevel
+from polopt.problems.choices import offline_choices
 from polopt.problems.poker import kuhn_poker, leduc_poker
+from polopt.problems.preference_game import preference_game
 from polopt.problems.protocol import ExactProblem
 from polopt.setting_types import checked_setting, setting_types
 
-PROBLEMS: dict[str, Callable[..., ExactProblem]] = {"kuhn-poker": kuhn_poker, "leduc-poker": leduc_poker}
+PROBLEMS: dict[str, Callable[..., ExactProblem]] = {
+    "data-cleaning": data_cleaning,
+    "exponential-bilevel": exponential_bilevel,
+    "kuhn-poker": kuhn_poker,
+    "leduc-poker": leduc_poker,
+    "preference-alignment": preference_alignment,
+    "offline-choices": offline_choices,
+    "preference-game": preference_game,
+    "reward-design": reward_design,
+}
 
 
 class UnknownProblem(UserError, ValueError):

@@ -1,7 +1,32 @@
 """Solvers of exact problems, matrix-free linear solvers, and implicit gradients through an inner optimisation."""
 
+from polopt.solvers.bilevel import (
+    BilevelDescent,
+    DirectGradient,
+    Hypergradient,
+    ImplicitHypergradient,
+    InnerSteps,
+    MomentumStep,
+    NormalisedMomentumStep,
+    TrackedHypergradient,
+)
+from polopt.solvers.choices import (
+    BellmanRegression,
+    ChoiceEstimates,
+    ChoiceLikelihood,
+    ChoicePlanner,
+    PessimisticValueIteration,
+)
 from polopt.solvers.implicit import implicit_gradient
 from polopt.solvers.linear import ConjugateGradient, LinearSolver, Neumann
+from polopt.solvers.mirror import (
+    AveragedOpponent,
+    HarmonicStepSize,
+    Opponent,
+    OwnMixture,
+    PreferenceMirrorDescent,
+    StepSize,
+)
 from polopt.solvers.regret import (
     DiscountedRegretSum,
     IterationWeight,
@@ -15,17 +40,36 @@ from polopt.solvers.regret import (
 from polopt.solvers.solver import Solver
 
 __all__ = [
+    "AveragedOpponent",
+    "BellmanRegression",
+    "BilevelDescent",
+    "ChoiceEstimates",
+    "ChoiceLikelihood",
+    "ChoicePlanner",
     "ConjugateGradient",
+    "DirectGradient",
     "DiscountedRegretSum",
+    "HarmonicStepSize",
+    "Hypergradient",
+    "ImplicitHypergradient",
+    "InnerSteps",
     "IterationWeight",
     "LinearSolver",
     "LinearWeight",
+    "MomentumStep",
     "Neumann",
+    "NormalisedMomentumStep",
+    "Opponent",
+    "OwnMixture",
+    "PessimisticValueIteration",
     "PositiveRegretSum",
     "PowerWeight",
+    "PreferenceMirrorDescent",
     "RegretMatching",
     "RegretMinimizer",
     "RegretSum",
     "Solver",
+    "StepSize",
+    "TrackedHypergradient",
     "implicit_gradient",
 ]

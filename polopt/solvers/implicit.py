@@ -7,11 +7,14 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from polopt.solvers.linear import LinearSolver
+from polopt.solvers.linear import Product
+
+# (A', A, b [N]) -> x [N] with A'x ~ b, such as a `LinearSolver`.
+Solve = Callable[[Product, Product, Tensor], Tensor]
 
 
 def implicit_gradient(
-    update: Callable[[Tensor, Tensor], Tensor], gradient: Tensor, theta: Tensor, phi: Tensor, solver: LinearSolver
+    update: Callable[[Tensor, Tensor], Tensor], gradient: Tensor, theta: Tensor, phi: Tensor, solver: Solve
 ) -> Tensor:
     """Computes dJ(theta*(phi)) / dphi at a solution theta of the inner optimisation, where update(theta, phi) = 0:
 

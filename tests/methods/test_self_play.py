@@ -10,7 +10,7 @@ from trl_oracle import BETA, trl_dpo
 
 import polopt as po
 from polopt.lab import TabularPolicy, TokenTree, train
-from polopt.lab.comparisons import CYCLE, TablePreference, bradley_terry, exploitability
+from polopt.lab.comparisons import CYCLE, TablePreference, bradley_terry
 
 WIDTH, PAIRS = 5, 6
 
@@ -96,9 +96,6 @@ def test_the_likeliest_rewards_of_comparisons() -> None:
     assert reward.detach().sum().abs() < 1e-12
 
 
-def test_a_cycle_has_one_equilibrium() -> None:
-    assert exploitability(torch.tensor([0.3, 0.3, 0.4], dtype=torch.double)) == pytest.approx(0, abs=1e-12)
-    assert exploitability(torch.full((3,), 1 / 3, dtype=torch.double)) == pytest.approx(1 / 30, abs=1e-12)
-    found = TablePreference()
+def test_a_tables_probabilities_are_those_of_the_answers() -> None:
     rows = po.Experience(mask=torch.ones(3, 1, dtype=torch.bool), extras={"leaf": torch.arange(3)})
-    assert found(rows, torch.tensor([0, 2]), torch.tensor([1, 0])).tolist() == [0.9, 0.8]
+    assert TablePreference()(rows, torch.tensor([0, 2]), torch.tensor([1, 0])).tolist() == [0.9, 0.8]
