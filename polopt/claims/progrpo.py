@@ -104,7 +104,7 @@ def diversity(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str,
     budget="answers",
     cost="slow",
     refuted=True,
-    note="At the steps that learn soonest neither keeps any. On a single prompt, without noise and at a step size of 1, "
+    note="At the steps that learn soonest neither keeps any. On one prompt, without noise, at a step size of 1, "
     "it was 0.68 nats against 0.38.",
 )
 def offset(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
