@@ -32,7 +32,7 @@ _TOKEN = re.compile(
     r"(?P<number>\d+(?:\.\d+)?(?:e-?\d+)?(?![A-Za-z_\d]))"
     r"|(?P<word>[A-Za-z]+'s\b)"
     r"|(?P<name>[A-Za-z][A-Za-z0-9]*(?:'|\*(?=[_|),\s]|$))?(?:_[A-Za-z0-9]+)*)"
-    r"|(?P<relation>->|<=|>=|!=|\+=|=|<|>|~)"
+    r"|(?P<relation>->|<-|<=|>=|!=|\+=|=|<|>|~)"
     r"|(?P<operator>\+-|-\+|\.\.\.|[-+*])"
     r"|(?P<slash>/)|(?P<power>\^)|(?P<prime>')"
     r"|(?P<open>_[({]|[(\[{])|(?P<close>[)\]}])|(?P<bar>\|\|?)|(?P<mark>[,;:.])"
@@ -70,7 +70,7 @@ FUNCTIONS = frozenset(
     {"max", "min", "exp", "log", "clip", "mean", "std", "sqrt", "sg", "sigmoid", "softmax", "argmax", "argmin", "tanh"}
     | {"Var", "Beta", "floor", "ceil", "grad", "KL", "E"}
 )
-RELATIONS = {"<=": "≤", ">=": "≥", "!=": "≠", "->": "→", "~": "∼"}
+RELATIONS = {"<=": "≤", ">=": "≥", "!=": "≠", "->": "→", "<-": "←", "~": "∼"}
 OPERATORS = {"-": "−", "+-": "±", "-+": "∓", "*": "·", "...": "…"}
 # Prefixes of a log-probability's name: the policy that it is of.
 POLICIES = frozenset({"old", "ref", "prev", "behaviour"})

@@ -24,6 +24,7 @@ from polopt.rewards import (
     HTTPJudge,
     HTTPMeta,
     Item,
+    JudgedPreference,
     JudgedReward,
     KLPenalty,
     LeadingBlocks,
@@ -68,6 +69,9 @@ REWARDS = {
     "dpo's reward": PartRow(PolicyLogRatio(coefficient=0.5, limit=0.4, policy="guide")),
     "win rate": PartRow(WinRate()),
     "win rate of Bradley-Terry": PartRow(WinRate(preference=OutcomePreference(temperature=0.5), own=True)),
+    "win rate by a judge": PartRow(
+        WinRate(preference=JudgedPreference(judge=LearnedJudge(link="sigmoid", compares=True))), batch=task_batch
+    ),
     "sum of outcomes": PartRow(SumOfRewards(terms=[OutcomeReward(), OverlongPenalty(limit=4)], weights=[1.0, 0.5])),
     "sum with kl": PartRow(SumOfRewards(terms=[OutcomeReward(), KLPenalty()])),
     "scaled": PartRow(ScaledReward()),

@@ -19,7 +19,7 @@ def test_a_temperature_is_a_number(temperature: float) -> None:
         po.Support(temperature=temperature)
 
 
-BOUNDS = {"raft.threshold", "clip-cov-kl-cov.least", "clip-cov-kl-cov.most"}
+BOUNDS = {"raft.threshold", "rto.limit", "clip-cov-kl-cov.least", "clip-cov-kl-cov.most"}
 
 
 def test_no_method_takes_nan_and_only_bounds_take_inf() -> None:

@@ -13,7 +13,6 @@ from polopt.claim import Finding, Replace, claim, mutation
 from polopt.experience import Experience
 from polopt.lab import TreeSource
 from polopt.lab.effects import Less, More, effect
-from polopt.lab.measure import group_of
 from polopt.lab.selection import learn, step_norm, two_keys
 from polopt.lab.shapes import coin
 from polopt.methods import d3s as sentence
@@ -158,7 +157,7 @@ def relaxing(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, 
     noisy = tree.paying(0.2 + 0.6 * tree.outcome)
     algorithm = algorithm.but()
     ways: dict[str, Any] = {"seed": seed, "needs": algorithm.required_fields, "draw": coin}
-    source = TreeSource(noisy, policy, rows=8 * group_of(algorithm), **ways)
+    source = TreeSource(noisy, policy, rows=8 * algorithm.sampling.group_size, **ways)
     optimiser = torch.optim.Adam(policy.parameters(), lr=step_size)
     for _ in range(60):
         source.refresh()

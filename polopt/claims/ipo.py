@@ -42,12 +42,12 @@ def finite_margin() -> Finding:
 
 @mutation("The margin's target is 1 / tau.", kills=finite_margin)
 def twice_as_far(replace: Replace) -> None:
-    replace(SquaredLink, "forward", lambda self, margin: (margin - 2 * self.target).square())
+    replace(SquaredLink, "forward", lambda self, margin, gap: (margin - 2 * self.target).square())
 
 
 @mutation("The loss is logistic: the margin has no target.", kills=finite_margin)
 def logistic(replace: Replace) -> None:
-    def forward(self: SquaredLink, margin: Tensor) -> Tensor:
+    def forward(self: SquaredLink, margin: Tensor, gap: Tensor) -> Tensor:
         return -(margin / self.target).sigmoid().log()
 
     replace(SquaredLink, "forward", forward)

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from polopt.algorithm import Algorithm
-from polopt.lab.measure import group_of
 from polopt.lab.problems import modular_sums
 from polopt.lab.source import TreeSource
 from polopt.metrics import router_regret
@@ -120,7 +119,7 @@ def checkpoints(algorithm: Algorithm, seeds: int, *, steps: int = 100, every: in
     g, runs = torch.Generator().manual_seed(0), []
     for seed in range(seeds):
         tree, policy = modular_sums(seed)
-        source = TreeSource(tree, policy, rows=tree.prompts * group_of(algorithm), seed=seed)
+        source = TreeSource(tree, policy, rows=tree.prompts * algorithm.sampling.group_size, seed=seed)
         texts = source.prompts(torch.arange(tree.prompts))
         part, optimiser = algorithm.but(), torch.optim.Adam(policy.parameters(), lr=0.01)
         run = []

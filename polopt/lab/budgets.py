@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from polopt.algorithm import Algorithm
-from polopt.lab.measure import group_of, training
+from polopt.lab.measure import training
 from polopt.lab.policy import TabularPolicy
 from polopt.lab.source import TreeSource
 from polopt.lab.tree import TokenTree
@@ -118,7 +118,7 @@ def mixed_found(
     jump = 8 * torch.randint(0, 2, (tasks,), generator=generator) - 4
     tree, policy = solved_at(logits.sigmoid())
     algorithm = algorithm.but()
-    source, shares = TreeSource(tree, policy, rows=prompts * group_of(algorithm), seed=seed), []
+    source, shares = TreeSource(tree, policy, rows=prompts * algorithm.sampling.group_size, seed=seed), []
     for now in (logits, logits + jump):
         p = now.sigmoid()
         policy.set_probabilities(torch.stack([p, 1 - p], 1))

@@ -10,7 +10,7 @@ import torch
 from polopt.algorithm import Algorithm
 from polopt.evaluation import Evaluation
 from polopt.experience import Experience
-from polopt.lab.measure import LeafGradient, group_of, train, training
+from polopt.lab.measure import LeafGradient, train, training
 from polopt.lab.policy import TabularPolicy
 from polopt.lab.problems import contexts, many_right
 from polopt.lab.source import TreeSource
@@ -24,7 +24,7 @@ def norms_by_success(algorithm: Algorithm, power: float) -> float:
 
     Both are relative to p = 0.5. The expectation is exact: a group of two kinds of answers is a binomial count.
     """
-    group = group_of(algorithm)
+    group = algorithm.sampling.group_size
     tree = TokenTree.bandit([1.0, 0.0])
     norms = {}
     for p in (0.1, 0.5, 0.9):
@@ -67,7 +67,7 @@ def unanimous(algorithm: Algorithm) -> tuple[float, float]:
     rates = torch.tensor([0.0] * 4 + [1.0] * 3 + [0.5] * 3, dtype=torch.double)
     tree = TokenTree.bandit([[1.0, 0.0]] * 10)
     policy = TabularPolicy(tree).set_probabilities(torch.stack([rates, 1 - rates], 1))
-    source = TreeSource(tree, policy, rows=10 * group_of(algorithm))
+    source = TreeSource(tree, policy, rows=10 * algorithm.sampling.group_size)
     idle, groups, norms = 0, 0, []
     for _ in range(20):
         batch = algorithm.compute_advantages(algorithm.sampling(source))
@@ -153,7 +153,9 @@ def collapse(
     found = []
     for seed in range(seeds) if isinstance(seeds, int) else seeds:
         tree, policy = problem()
-        source = TreeSource(tree, policy, rows=group_of(algorithm), seed=seed, needs=algorithm.required_fields)
+        source = TreeSource(
+            tree, policy, rows=algorithm.sampling.group_size, seed=seed, needs=algorithm.required_fields
+        )
         for _ in range(MOST_BATCHES):
             if tree.value(policy) >= 0.95:
                 break
@@ -176,7 +178,7 @@ def right_entropy(algorithm: Algorithm, seeds: int | range = 4) -> float:
         tree, policy = many_right(seed=seed)
         with torch.no_grad():
             policy.logits.mul_(3)
-        source = TreeSource(tree, policy, rows=group_of(algorithm), seed=seed)
+        source = TreeSource(tree, policy, rows=algorithm.sampling.group_size, seed=seed)
         batch = algorithm.compute_advantages(algorithm.sampling(source))
         descend(algorithm, batch, policy, steps=10)
         found.append(effective(tree, policy))
@@ -220,7 +222,7 @@ def effort(build: Callable[[], Algorithm], tree: TokenTree, goal: float, seeds: 
     found = []
     for seed in range(seeds):
         policy, algorithm = TabularPolicy(tree), build()
-        source = TreeSource(tree, policy, rows=group_of(algorithm), seed=seed)
+        source = TreeSource(tree, policy, rows=algorithm.sampling.group_size, seed=seed)
         optimiser = torch.optim.Adam(policy.parameters(), lr=0.1)
         updates = 0
         while updates < 200 and tree.value(policy) < goal:

@@ -96,7 +96,7 @@ def bias_variance(
     source = TreeSource(
         problem,
         policy,
-        rows=rows * group_of(algorithm),
+        rows=rows * algorithm.sampling.group_size,
         seed=seed,
         behaviour=behaviour,
         reference=reference,
@@ -137,7 +137,7 @@ def expectation(
         raise ValueError("expectation: texts, and what joins rollouts, are drawn and not listed; use bias_variance")
     check_on_tree(algorithm, problem)
     algorithm = algorithm.but().eval()
-    group = group or group_of(algorithm)
+    group = group or algorithm.sampling.group_size
     if len(problem.answers) ** group > 20_000:
         raise ValueError(f"expectation: {len(problem.answers)}^{group} groups are too many to list; use bias_variance")
     source = _GivenLeaves(
@@ -170,11 +170,6 @@ def expectation(
         batches=len(weights),
         **found,
     )
-
-
-def group_of(algorithm: Algorithm) -> int:
-    """Answers per prompt."""
-    return algorithm.sampling.group_size
 
 
 def _compare(mean: Tensor, exact: Tensor) -> dict[str, Any]:
@@ -315,7 +310,7 @@ def training(
     source = TreeSource(
         problem,
         policy,
-        rows=rows * group_of(algorithm),
+        rows=rows * algorithm.sampling.group_size,
         seed=seed,
         reference=reference,
         previous=previous,

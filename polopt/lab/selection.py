@@ -10,7 +10,7 @@ from torch import Tensor
 
 from polopt.algorithm import Algorithm
 from polopt.experience import Experience
-from polopt.lab.measure import group_of, training
+from polopt.lab.measure import training
 from polopt.lab.policy import TabularPolicy
 from polopt.lab.source import TreeSource
 from polopt.lab.tree import TokenTree, flat_gradient
@@ -42,7 +42,7 @@ def learn(
 
 def step_norm(algorithm: Algorithm, tree: TokenTree, policy: TabularPolicy, seed: int) -> float:
     """Norm of the gradient of one batch with a group for every prompt."""
-    rows = tree.prompts * group_of(algorithm)
+    rows = tree.prompts * algorithm.sampling.group_size
     source = TreeSource(tree, policy, rows=rows, seed=seed, needs=algorithm.required_fields)
     algorithm = algorithm.but()
     batch = algorithm.compute_advantages(algorithm.sampling(source))

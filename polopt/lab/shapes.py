@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from polopt.algorithm import Algorithm
 from polopt.experience import Experience
-from polopt.lab.measure import LeafGradient, group_of, train
+from polopt.lab.measure import LeafGradient, train
 from polopt.lab.policy import LinearPolicy, TabularPolicy
 from polopt.lab.source import TreeSource
 from polopt.lab.tree import TokenTree, TreePolicy
@@ -21,7 +21,7 @@ def norms_in_one_batch(algorithm: Algorithm, rates: list[float]) -> list[float]:
 
     The expectation is exact: the numbers of right answers are independent binomial counts, all of them enumerated.
     """
-    group = group_of(algorithm)
+    group = algorithm.sampling.group_size
     tree = TokenTree.bandit([[1.0, 0.0]] * len(rates))
     probs = torch.tensor([[p, 1 - p] for p in rates], dtype=torch.double)
     policy = TabularPolicy(tree).set_probabilities(probs)

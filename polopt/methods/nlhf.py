@@ -26,9 +26,9 @@ def nlhf(
 ) -> PreferenceMirrorDescent:
     """The equilibrium of P_tau(pi > pi') = P(pi > pi') - tau KL(pi | mu) + tau KL(pi' | mu), from pi = mu, by
 
-        mix(y) ~ pi(y)^(1 - lr tau) mu(y)^(lr tau),    pi(y) <- mix(y) exp(lr P(y > mix)), normalised
+        mix(y) ~ pi(y)^(1 - lr tau) mu(y)^(lr tau),    pi(y) <- mix(y) exp(lr P(y > mix))
 
-    With pi* the equilibrium, KL(pi* | pi) <= (1 - lr tau) KL(pi* | pi_before) + 2 lr^2 at every step.
+    both normalised. With pi* the equilibrium, KL(pi* | pi) <= (1 - lr tau) KL(pi* | pi_before) + 2 lr^2 at every step.
 
     lr: the step size; constant, it leaves a distance in proportion to lr, as mix is not pi.
     opponent: Nash-MD plays against mix, Nash-EMA ("average") against the policy of moving averages of the logits.

@@ -19,10 +19,11 @@ def spo_minimax(*, lr: float = 0.1) -> PreferenceMirrorDescent:
     """The minimax winner max_pi min_pi' P(pi > pi') of a preference that need not be transitive, by a learner without
     regret that plays against itself:
 
-        r(y) = P(y > pi),    pi(y) <- pi(y) exp(lr r(y)), normalised,    solution: the mean of all policies
+        r(y) = P(y > pi),    pi(y) <- pi(y) exp(lr r(y))
 
-    As the game is symmetric, a second learner would do the same steps. The gap of the mean is at most twice the
-    learner's mean regret, log(N) / (lr T) + lr / 8 after T steps from the uniform policy.
+    normalised, and the solution is the mean of all policies. As the game is symmetric, a second learner would do the
+    same steps. The gap of the mean is at most twice the learner's mean regret, log(N) / (lr T) + lr / 8 after T steps
+    from the uniform policy.
 
     lr: the step size.
 

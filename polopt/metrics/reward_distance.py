@@ -217,8 +217,9 @@ def minimal_l2(problem: TabularRewardPair, reward: Float[Tensor, "S A S"], gamma
     expected, size = (p * reward).sum(-1)[going], p.square().sum(-1)[going].sqrt()
     shift = gamma * p[going] - torch.eye(len(problem), dtype=p.dtype)[going][:, None]
     design = (shift / size[..., None])[..., going].flatten(0, 1)
-    # lstsq's default driver wants full rank: with gamma < 1 the potentials that shape nothing are 0.
-    potential = torch.linalg.lstsq(design, -(expected / size).flatten()[:, None]).solution[:, 0]
+    # Of full rank: with gamma < 1 the potentials that shape nothing are 0. `lstsq` does not repeat its last bits.
+    q, r = torch.linalg.qr(design)
+    potential = torch.linalg.solve_triangular(r, -(q.T @ (expected / size).flatten())[:, None], upper=True)[:, 0]
     u = expected + shift[..., going] @ potential
     found = torch.zeros_like(reward)
     found[going] = p[going] * (u / size.square())[..., None]

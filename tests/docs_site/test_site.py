@@ -21,7 +21,8 @@ from polopt import catalogue
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = ("compare", "cartpole")
 # Their formulas stand in sentences, which are shown as they are.
-WITHOUT_FORMULA = {"d3s", "g2rpo", "latr", "pf-ppo", "policyrollout", "pope", "rlcm-scaling", "rlsqm"}
+WITHOUT_FORMULA = {"alignment-discretion", "d3s", "g2rpo", "latr", "pf-ppo", "policyrollout", "pope"}
+WITHOUT_FORMULA |= {"rlcm-scaling", "rlsqm"}
 
 
 def environment() -> dict[str, str]:

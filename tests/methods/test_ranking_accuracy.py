@@ -77,7 +77,7 @@ def test_settings_of_the_loss() -> None:
     ],
 )
 def test_margins_at_a_loss(link, loss, expected, bottom) -> None:
-    found = margin_at_loss(link, loss)
+    found = margin_at_loss(RankingAccuracy(link=link)._loss_of, loss)
     assert found[0] == pytest.approx(expected, abs=1e-6)
     assert bottom is None or found[1] == pytest.approx(bottom, abs=1e-6)
 
@@ -97,7 +97,7 @@ def test_rank_and_loss_agree_for_every_link() -> None:
         pairs = RankedPairs(*-draw.exponential(3.0, (4, 3000)))
         found = ranking_accuracy(beta=0.5, link=link)(pairs).rows
         z = 0.5 * (found["margin"] - found["reference_margin"])
-        left = z <= margin_at_loss(link, -1.0)[1]  # the side on which the loss falls
+        left = z <= margin_at_loss(RankingAccuracy(link=link)._loss_of, -1.0)[1]  # the side on which the loss falls
         kept = left & ~np.isnan(found["flip_loss"])
         assert kept.sum() > 500
         np.testing.assert_array_equal((found["loss"] <= found["flip_loss"])[kept], (found["margin"] >= 0)[kept])

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from polopt.algorithm import Algorithm
-from polopt.lab.measure import group_of, learning
+from polopt.lab.measure import learning
 from polopt.lab.policy import TabularPolicy
 from polopt.lab.shapes import coin
 from polopt.lab.source import TreeSource
@@ -43,7 +43,7 @@ def ways(algorithm: Algorithm, texts: list[str], batches: int, seed: int, rate: 
     tree, policy, solves = alike()
     variants = {text: torch.arange(PROBLEMS) + PROBLEMS * (1 + i) for i, text in enumerate(texts)}
     needs = algorithm.required_fields
-    source = Alike(tree, policy, rows=8 * group_of(algorithm), seed=seed, variants=variants, needs=needs)
+    source = Alike(tree, policy, rows=8 * algorithm.sampling.group_size, seed=seed, variants=variants, needs=needs)
     for _, _ in zip(range(batches), learning(algorithm, source, policy, rate=rate), strict=False):
         pass
     return policy.logits.detach().softmax(1), solves
@@ -68,7 +68,7 @@ def switched(algorithm: Algorithm, batches: int, seed: int, rate: float) -> tupl
     """Exact mean tokens and chance of success of what a policy has come to, and those of thinking always."""
     tree, policy = thinking()
     source = TreeSource(
-        tree, policy, rows=20 * group_of(algorithm), seed=seed, draw=coin, needs=algorithm.required_fields
+        tree, policy, rows=20 * algorithm.sampling.group_size, seed=seed, draw=coin, needs=algorithm.required_fields
     )
     for _, _ in zip(range(batches), learning(algorithm, source, policy, rate=rate), strict=False):
         pass

@@ -11,7 +11,6 @@ from polopt import ops
 from polopt.algorithm import Algorithm
 from polopt.evaluation import Evaluation
 from polopt.experience import Experience
-from polopt.lab.measure import group_of
 from polopt.sampling.parts import RolloutRequest
 
 
@@ -86,7 +85,11 @@ def walk(
 ) -> tuple[int, float]:
     """Updates, one on each batch of one group, until the corridor is passed with probability `goal`; and the largest
     norm of one of their steps."""
-    corridor, algorithm, longest = Corridor(rows=group_of(algorithm), seed=seed, flipped=flipped), algorithm.but(), 0.0
+    corridor, algorithm, longest = (
+        Corridor(rows=algorithm.sampling.group_size, seed=seed, flipped=flipped),
+        algorithm.but(),
+        0.0,
+    )
     for update in range(most):
         if corridor.success() >= goal:
             return update, longest

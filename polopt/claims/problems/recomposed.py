@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from polopt.algorithm import Algorithm
-from polopt.lab.measure import group_of, training
+from polopt.lab.measure import training
 from polopt.lab.policy import TabularPolicy
 from polopt.lab.shapes import coin
 from polopt.lab.source import TreeSource
@@ -33,7 +33,7 @@ def learned_lengths(
     drawn = 0
     for _, source in training(algorithm, tree, policy, rate=step_size, rows=prompts, seed=seed, draw=coin):
         drawn = source.drawn
-        if drawn >= rollouts * prompts * group_of(algorithm):
+        if drawn >= rollouts * prompts * algorithm.sampling.group_size:
             break
     p = tree.log_probabilities(policy).detach().exp().mean(0)
     return {
@@ -51,7 +51,7 @@ def pull_on_length(algorithm: Algorithm, shortest: int, groups: int = 256) -> fl
     policy, algorithm = TabularPolicy(tree), algorithm.but(**{"objective.aggregate": SequenceSum(length=1)})
     with torch.no_grad():
         policy.logits[tree.nodes[0, tree.start], : shortest - 1] = -30
-    source = TreeSource(tree, policy, rows=groups * group_of(algorithm), draw=coin)
+    source = TreeSource(tree, policy, rows=groups * algorithm.sampling.group_size, draw=coin)
     batch = algorithm.compute_advantages(algorithm.sampling(source))
     step = -flat_gradient(algorithm.objective(batch, policy.evaluate(batch)).loss, policy)
     probs = tree.log_probabilities(policy).exp()[0]
