@@ -9,7 +9,7 @@ PAIRS = (
     "it is not here yet; `dpo`, `ipo` and `simpo` learn from pairs of answers, `sppo` and `inpo` from pairs of the "
     "policy's own"
 )
-LABELS = "it learns from answers marked good or bad beforehand, which polopt does not train from"
+LABELS = "it is not here yet; `kto` learns from answers marked good or bad beforehand, too"
 VALUES = "it learns a Q-function from replayed transitions, which polopt does not train yet"
 NOT_YET = "it is not here yet"
 BATCH = (
@@ -23,10 +23,9 @@ BATCH_STD = (
 
 # name -> the reason, and the nearest alternative: methods of polopt in backquotes.
 ABSENT = {
-    **dict.fromkeys(("cpo", "slic", "rrhf", "rpo", "robust-dpo", "exo", "nca"), PAIRS),
+    **dict.fromkeys(("cpo", "rrhf", "rpo", "robust-dpo", "exo", "nca"), PAIRS),
     **dict.fromkeys(("online-dpo", "iterative-dpo", "xpo", "nash-md", "dno"), PAIRS),
     "spin": PAIRS,
-    "kto": LABELS,
     "bco": LABELS,
     **dict.fromkeys(("dqn", "ddqn", "double-dqn", "rainbow", "c51", "qr-dqn", "iqn", "ddpg", "td3", "sac"), VALUES),
     **dict.fromkeys(("redq", "tqc", "cql", "iql", "awac", "bcq", "td3-bc"), VALUES),

@@ -22,7 +22,7 @@ from polopt.training import launch
 from polopt.training.estimates import label_of, score_of
 from polopt.training.evaluate import HeldOutScore
 from polopt.training.loop import Watcher
-from polopt.training.preferences import PreferenceScore
+from polopt.training.preferences import RatedScore
 from polopt.training.recipe import Recipe
 from polopt.training.run import LOGS, Run, RunError
 from polopt.training.run_executor import ComparedRun
@@ -174,7 +174,7 @@ def evaluate(
     k: Sequence[int] = (1,),
     support: Support | None = None,
     seed: int = 0,
-) -> HeldOutScore | PreferenceScore:
+) -> HeldOutScore | RatedScore:
     """Computes held-out accuracy, pass@1 and pass@k with 95 % intervals, of a run's policy or of a model's folder.
 
     tasks: the recipe whose held-out tasks are used, the run's own by default; problems: how many of them, all by

@@ -57,6 +57,8 @@ _B, _BT = ("B",), ("B", "T")
 # Names that are not written out here: `signal_<name>` [B] is what a world reports of a row beside its reward;
 # `old_<output>` is an output of the policy before its first update on the batch; `<name>_logp` [B, T] are the
 # log-probabilities under the frozen policy that a stage calls so.
+_POINT = "credit.ReferencePoint"
+
 EXTRAS: dict[str, Extra] = {
     extra.name: extra
     for extra in (
@@ -104,6 +106,7 @@ EXTRAS: dict[str, Extra] = {
             "mean of the Gaussian that each decision was drawn from",
             "Gaussian policies",
         ),
+        Extra("mismatched", _B, "bool", "rows that hold an answer to another prompt", "sampling.RatedAnswers"),
         Extra(
             "mixture", ("B", "T", "V"), "float", "points of the simplex that were read and decided", "policies.mixture"
         ),
@@ -131,6 +134,7 @@ EXTRAS: dict[str, Extra] = {
         Extra(
             "rollout_is_weights", _BT, "float", "importance weights of verl's rollout correction", "bridges.verl_loss"
         ),
+        Extra("reference_point", _B, "float", "what implicit rewards of labels are compared with", _POINT),
         Extra("row_reward", _B, "float", "reward of rows without decisions, where reward is [B, T]", "rewards.Reward"),
         Extra("sampled", _B, "int", "number of the batch in which the row was sampled", "sampling.SuccessReplay"),
         Extra("skipped", _B, "int", "shared groups that were passed over", "methods.sapo_swarm.Swarm"),

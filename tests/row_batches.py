@@ -92,3 +92,9 @@ def group_and_outcome(experience: po.Experience) -> list[Any]:
 
 
 taught_row = functools.partial(PartRow, batch=taught_batch)
+
+
+def mismatched_batch(seed: int = 0, clean: bool = False) -> SampleBatch:
+    """A random batch of which every other row holds an answer to another prompt."""
+    batch = random_batch(seed, clean=clean)
+    return batch.replace(extras={"mismatched": torch.arange(len(batch.mask)) % 2 == 0})

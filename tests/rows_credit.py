@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from batches import SampleBatch, random_batch
 from battery import PartRow
-from row_batches import text_batch
+from row_batches import mismatched_batch, text_batch
 
 from polopt.credit import (
     GAE,
@@ -16,6 +16,7 @@ from polopt.credit import (
     GroupStd,
     LeaveOneOut,
     MovingAverage,
+    ReferencePoint,
     RelativeAdvantage,
     RewardToGo,
     WeightedAdvantage,
@@ -67,6 +68,7 @@ CREDITS = {
     "moving average": PartRow(RelativeAdvantage(baseline=MovingAverage(decay=0.5), scale=None)),
     "greedy": PartRow(RelativeAdvantage(baseline=GreedyReturn(), scale=None)),
     "nothing": PartRow(RelativeAdvantage(baseline=None, scale=None)),
+    "reference point": PartRow(ReferencePoint(), batch=mismatched_batch),
     "constant": PartRow(ConstantAdvantage(value=-2.0)),
     "to go": PartRow(RewardToGo()),
     "discounted to go": PartRow(RewardToGo(gamma=0.9)),

@@ -26,6 +26,7 @@ from polopt.objectives import (
     GuidedLogRatioReward,
     HingeLink,
     ImportanceWeight,
+    LabelledObjective,
     LogisticLink,
     LogOddsReward,
     LogProbReward,
@@ -63,6 +64,13 @@ def window_batch(seed: int = 0, clean: bool = False) -> SampleBatch:
     """A random batch of which some decisions are marked, some of them off the mask."""
     batch, g = random_batch(seed, clean=clean), torch.Generator().manual_seed(seed)
     extras = {"window": torch.rand(batch.mask.shape, generator=g) < 0.6}
+    return dataclasses.replace(batch, experience=batch.experience.replace(extras=extras))
+
+
+def labelled_batch(seed: int = 0, clean: bool = False) -> SampleBatch:
+    """A random batch whose rows have a reference point."""
+    batch, g = random_batch(seed, clean=clean), torch.Generator().manual_seed(seed)
+    extras = {"reference_point": torch.rand(len(batch.mask), generator=g, dtype=torch.double)}
     return dataclasses.replace(batch, experience=batch.experience.replace(extras=extras))
 
 
@@ -205,6 +213,9 @@ OBJECTIVES = {
         Surrogate(regularise=[ReferenceKL(anchor="previous", ratio=TokenRatio())]), honest=None
     ),
     "dpo": PartRow(PairedObjective()),
+    "kto": PartRow(LabelledObjective(desirable=1.3), batch=labelled_batch),
+    "labels without a reference point": PartRow(LabelledObjective(relative=False, regularise=[KL])),
+    "binary cross-entropy of labels": PartRow(LabelledObjective(link=LogisticLink(), relative=False, threshold=0.3)),
     "conservative dpo": PartRow(PairedObjective(link=LogisticLink(label_smoothing=0.1))),
     "ipo": PartRow(PairedObjective(implicit=LogRatioReward(scale=1.0), link=SquaredLink(target=5.0))),
     "ipo, means": PartRow(

@@ -43,3 +43,41 @@ def trl_dpo(mask: Tensor, logp: Tensor, ref: Tensor, loss_type: str) -> tuple[Te
     }
     loss = trl.DPOTrainer._compute_loss(trainer, lambda **_: said, inputs, False)
     return loss, {name: values[0] for name, values in trainer._metrics["train"].items()}
+
+
+def trl_kto(
+    mask: Tensor, logp: Tensor, ref: Tensor, good: Tensor, strange: Tensor, weights: tuple[float, float], loss_type: str
+) -> Tensor:
+    """KTOTrainer._compute_loss, unbound, on a stand-in model.
+
+    strange: sums of log-probabilities of mismatched answers, by the policy and by the reference, [2, M].
+    """
+    trl = pytest.importorskip("trl", minversion="1.16")
+    said = types.SimpleNamespace(log_probs=logp, entropy=logp.detach(), mean_logits=logp.detach())
+    policy, reference = strange
+    trainer: Any = types.SimpleNamespace(
+        model=types.SimpleNamespace(training=True),
+        accelerator=types.SimpleNamespace(device="cpu", gather_for_metrics=lambda x: x),
+        aux_loss_enabled=False,
+        calculate_KL=loss_type == "kto",
+        precompute_ref_logps=True,
+        loss_type=loss_type,
+        beta=BETA,
+        desirable_weight=weights[0],
+        undesirable_weight=weights[1],
+        _compute_kl_logps=lambda model, batch: policy,
+        _metrics={"train": collections.defaultdict(list)},
+        _total_train_tokens=0,
+        _tp_size=1,
+    )
+    completion = torch.nn.functional.pad(mask.long(), (1, 0))  # a prompt of one token
+    inputs = {
+        "input_ids": completion,
+        "attention_mask": completion,
+        "completion_mask": completion,
+        "label": good,
+        "ref_logps": ref.sum(1),
+        "ref_KL_logps": reference,
+    }
+    loss: Tensor = trl.KTOTrainer._compute_loss(trainer, lambda **_: said, inputs, False)
+    return loss

@@ -111,6 +111,8 @@ def _measured(algorithm: Algorithm, off_policy: bool) -> list[GradientComparison
         return "it learns from demonstrations, whose gradient is not that of the expected outcome"
     if "pairs" in algorithm.sampling.source_capabilities:
         return "it learns from pairs of answers, whose gradient is not that of the expected outcome"
+    if "rated" in algorithm.sampling.source_capabilities:
+        return "it learns from answers with labels, whose gradient is not that of the expected outcome"
     missing = {lack.name for lack in MEASURED.lacking(algorithm) if lack.kind in ("field", "output")}
     if missing:
         return f"the lab's problems have no {', '.join(sorted(missing))}"

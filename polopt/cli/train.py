@@ -29,6 +29,21 @@ def train(
         ),
     ] = None,
     method: MethodOption = None,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            "--data",
+            metavar="FILE",
+            help="Train on this file, and name a method in the place of a recipe: polopt train dpo --data pairs.jsonl "
+            "--model FOLDER.",
+        ),
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", metavar="MODEL", help="With --data: a folder, a GGUF file or a hub name.")
+    ] = None,
+    heldout: Annotated[
+        str | None, typer.Option("--heldout", metavar="FILE", help="With --data: the file to evaluate on.")
+    ] = None,
     seed: SeedOption = None,
     changes: SetOption = None,
     resume: Annotated[
@@ -52,14 +67,21 @@ def train(
     from polopt.training import launch
 
     if resume is not None:
-        if any(option is not None for option in (recipe, run, method, seed)) or dry_run:
+        if any(option is not None for option in (recipe, run, method, data, model, heldout, seed)) or dry_run:
             raise UsageError(
                 "--resume continues a run as it was begun: give it alone, with --cluster, with --anyway, or with --set "
                 "to extend it"
             )
         _resume(resume, changes, cluster=cluster, anyway=anyway)
         return
-    found = loaded(recipe, method, seed, changes)
+    if data is None:
+        if model is not None or heldout is not None:
+            raise UsageError(
+                "--model and --heldout come with --data; a recipe has them as policy.model and tasks.heldout"
+            )
+        found = loaded(recipe, method, seed, changes)
+    else:
+        found = _on_data(recipe, method, data, model, heldout, wording.with_seed(changes, seed))
     with checked():
         found = found.on_cluster(cluster)
     if dry_run:
@@ -68,7 +90,7 @@ def train(
         describe(found)
         return
     if run is None:
-        name = Path(recipe or "laptop").stem
+        name = Path(recipe or "laptop").stem if data is None else Path(data).stem
         run = wording.fresh_folder(f"{name}-{method_of(found)}")
     folder = run
     if launch.is_finished(found, folder):
@@ -76,6 +98,18 @@ def train(
             wording.screen().print(f"{folder} has finished already: nothing was trained", soft_wrap=True)
         return
     _watch(folder, lambda watchers: launch.train(found, folder, watchers=watchers, address=cluster, anyway=anyway))
+
+
+def _on_data(
+    name: str | None, method: str | None, data: str, model: str | None, heldout: str | None, changes: dict[str, Any]
+) -> Recipe:
+    """Returns the recipe of a method, a file and a model. name: the argument in a recipe's place."""
+    from polopt.training.data_recipe import data_recipe
+
+    if (name is None) == (method is None) or model is None:
+        raise UsageError("--data needs a method and a model, as in polopt train dpo --data pairs.jsonl --model FOLDER")
+    with checked():
+        return data_recipe(wording.method(method or name or ""), data, model, heldout=heldout, changes=changes)
 
 
 def _resume(run: Path, changes: list[str] | None, *, cluster: str | None, anyway: bool) -> None:
@@ -93,9 +127,7 @@ def loaded(recipe: str | None, method: str | None, seed: int | None, changes: li
     """Loads a recipe with the changes of the options."""
     from polopt.training import recipe as recipe_file
 
-    settings = wording.settings(changes or [])
-    if seed is not None:
-        settings["seed"] = seed
+    settings = wording.with_seed(changes, seed)
     return recipe_file.load(recipe, settings, method=None if method is None else wording.method(method))
 
 

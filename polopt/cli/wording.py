@@ -67,6 +67,11 @@ def settings(pairs: Sequence[str]) -> dict[str, Any]:
     return found
 
 
+def with_seed(pairs: Sequence[str] | None, seed: int | None) -> dict[str, Any]:
+    """Parses `--set` and `--seed`."""
+    return settings(pairs or []) | ({} if seed is None else {"seed": seed})
+
+
 def method(text: str) -> str | dict[str, Any]:
     """Parses a method: a name, or a name and settings as YAML, `{name: rloo, kl: 0}`."""
     if not text.strip():

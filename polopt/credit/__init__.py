@@ -1,7 +1,7 @@
 """Credit assignment: advantages of decisions from rewards."""
 
 from polopt.credit.baselines import ConstantBaseline, GreedyReturn, GroupMean, LeaveOneOut, MovingAverage
-from polopt.credit.estimators import GAE, ConstantAdvantage, RelativeAdvantage, RewardToGo
+from polopt.credit.estimators import GAE, ConstantAdvantage, ReferencePoint, RelativeAdvantage, RewardToGo
 from polopt.credit.parts import Baseline, Credit, Scale
 from polopt.credit.scales import GroupStd
 from polopt.credit.wrappers import (
@@ -25,6 +25,7 @@ __all__ = [
     "LeaveOneOut",
     "ModulatedAdvantage",
     "MovingAverage",
+    "ReferencePoint",
     "RelativeAdvantage",
     "RewardToGo",
     "Scale",

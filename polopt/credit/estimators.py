@@ -8,11 +8,12 @@ import torch
 from torch import Tensor
 
 from polopt import ops
+from polopt.anchor import anchor_logp, check_anchor
 from polopt.credit.baselines import GroupMean
 from polopt.credit.parts import Baseline, Credit, Scale
 from polopt.credit.scales import GroupStd
 from polopt.experience import Experience
-from polopt.fields import ExperienceError, check_shape
+from polopt.fields import ExperienceError, check_shape, policy_field
 
 
 class RelativeAdvantage(Credit):
@@ -36,6 +37,50 @@ class RelativeAdvantage(Credit):
             scale = check_shape(self.scale(experience, returns), returns, self.scale)
             advantage = torch.where(advantage == 0, 0, advantage / scale)
         return torch.where(experience.mask, advantage[:, None], 0)
+
+
+class ReferencePoint(Credit):
+    """z = max(0, mean over the rows i that `extras.mismatched` marks of scale sum_t (old_logp - ref_logp)): an estimate
+    of scale KL(pi || reference) from answers that belong to other prompts. It is written to `extras.reference_point` of
+    every row, and the advantage is 0.
+
+    scale (> 0): beta of the objective's implicit reward. anchor: the policy in the reference's place, as
+    `objectives.LogRatioReward`'s. z is of the policy before the batch's updates. Source: KTO, arXiv:2402.01306.
+
+    Raises:
+        ExperienceError: no row is marked.
+    """
+
+    scale: float = 0.1
+    anchor: str = "reference"
+
+    writes = frozenset({"extras.reference_point"})
+
+    @property
+    def reads(self) -> frozenset[str]:  # type: ignore[override]
+        return frozenset({"extras.mismatched", "old_logp", policy_field(self.anchor)})
+
+    def setup(self) -> None:
+        if self.scale <= 0:
+            raise ValueError(f"credit.ReferencePoint: scale must be > 0, found {self.scale}")
+        check_anchor(self, self.anchor)
+
+    def forward(self, experience: Experience) -> Tensor:
+        return torch.zeros_like(experience.mask, dtype=experience.precision)
+
+    def credited(self, experience: Experience) -> Experience:
+        point = self._point(experience).expand(len(experience))
+        return super().credited(experience).replace(extras={"reference_point": point})
+
+    def _point(self, experience: Experience) -> Tensor:
+        marked = experience.extras["mismatched"] & experience.mask.any(1)
+        if not marked.any():
+            raise ExperienceError(
+                "credit.ReferencePoint needs answers that belong to other prompts, and extras['mismatched'] marks none "
+                f"of the {len(experience)} rows; sample with sampling.RatedAnswers(mismatched=True)"
+            )
+        ratio = experience.old_logp - anchor_logp(experience, self.anchor)
+        return self.scale * torch.where(experience.mask, ratio, 0).sum(1)[marked].mean().clamp(min=0)
 
 
 class ConstantAdvantage(Credit):

@@ -83,3 +83,20 @@ def length_and_reward(
     assert isinstance(objective, PairedObjective)
     reward = objective.implicit(batch, policy.evaluate(batch)).detach()
     return float(torch.corrcoef(torch.stack([batch.lengths.double(), reward]))[0, 1])
+
+
+def labelled(
+    tree: TokenTree, reference: TabularPolicy, rows: Tensor, good: Tensor, *, generator: torch.Generator
+) -> Experience:
+    """Returns the batch of these leaves [N] with their labels [N], in the form of `sampling.RatedAnswers` with answers
+    of other rows: each row's leaf is put together with the answer of another one, drawn by the generator."""
+    answers = len(tree.answers)
+    other = rows // answers * answers + rows[torch.randperm(len(rows), generator=generator)] % answers
+    batch = tree.leaves()[torch.cat([rows, other])]
+    return batch.replace(
+        rollout_logp=None,
+        outcome=torch.cat([good.double(), torch.zeros(len(rows), dtype=torch.double)]),
+        group=torch.arange(len(rows)).repeat(2),
+        ref_logp=reference.evaluate(batch).logp.detach(),
+        extras={"mismatched": torch.arange(2 * len(rows)) >= len(rows)},
+    )

@@ -372,6 +372,22 @@ class TreeSource:
         batch = drawn[order].replace(rollout_logp=None, entropy=None, outcome=outcome, reward=outcome)
         return batch.replace(extras={"answer_reward": ops.per_decision_reward(outcome, batch.mask)})
 
+    def rated(self, rows: int, *, mismatched: bool = False) -> Experience:
+        """Samples an answer to each of the next prompts, with its outcome as its score. With `mismatched` each prompt
+        is then put together with the answer to the prompt before it."""
+        drawn = self.rollout(RolloutRequest(self.take(rows), 1, PLAIN)).replace(rollout_logp=None, entropy=None)
+        if not mismatched:
+            return drawn
+        answers, leaf = len(self.tree.answers), drawn.extras["leaf"]
+        other = leaf // answers * answers + leaf.roll(1) % answers
+        strange = self.leaf_table()[0][other].replace(group=drawn.group, rollout_logp=None, entropy=None)
+        nothing = torch.zeros_like(drawn.outcome)
+        strange = strange.replace(outcome=nothing, reward=nothing)
+        reward = ops.per_decision_reward(nothing, strange.mask)
+        strange = strange.replace(extras={"answer_reward": reward, "index": drawn.extras["index"]})
+        flags = torch.arange(2 * len(drawn)) >= len(drawn)
+        return Experience.join([drawn, strange.with_missing_fields_of(drawn)]).replace(extras={"mismatched": flags})
+
     def demonstrate_groups(self, experience: Experience) -> Experience:
         """Returns a demonstrated answer to each group's prompt, with outcome 1."""
         first = ops.group_first(experience.group)

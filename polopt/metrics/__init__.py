@@ -19,6 +19,7 @@ from polopt.metrics.compare import (
     seeds_needed,
     welch_difference,
 )
+from polopt.metrics.concordance import Concordance, concordance
 from polopt.metrics.correction import Correction, attempts, correction
 from polopt.metrics.cost import cost_curve
 from polopt.metrics.discretion import (
@@ -73,6 +74,7 @@ __all__ = [
     "ActionValues",
     "Comparison",
     "ComparisonRow",
+    "Concordance",
     "Correction",
     "DirectMethod",
     "DoublyRobust",
@@ -124,6 +126,7 @@ __all__ = [
     "calibration_error",
     "chronological",
     "clopper_pearson",
+    "concordance",
     "correction",
     "correlation",
     "cost_curve",

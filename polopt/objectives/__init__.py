@@ -19,7 +19,16 @@ from polopt.objectives.implicit import (
     LogRatioReward,
     SumOfImplicitRewards,
 )
-from polopt.objectives.links import HingeLink, LogisticLink, PairLink, RegressionLink, SoftLink, SquaredLink
+from polopt.objectives.labelled import LabelledObjective
+from polopt.objectives.links import (
+    HingeLink,
+    LogisticLink,
+    PairLink,
+    RegressionLink,
+    SigmoidLink,
+    SoftLink,
+    SquaredLink,
+)
 from polopt.objectives.paired import PairedObjective
 from polopt.objectives.parts import Aggregate, Objective, Ratio, Regulariser, SurrogateTerm, Weight
 from polopt.objectives.ratios import OldPolicyRatio, SequenceRatio, TokenRatio
@@ -51,6 +60,7 @@ __all__ = [
     "HingeLink",
     "ImplicitReward",
     "ImportanceWeight",
+    "LabelledObjective",
     "LogOddsReward",
     "LogProbReward",
     "LogRatioReward",
@@ -75,6 +85,7 @@ __all__ = [
     "SequenceMean",
     "SequenceRatio",
     "SequenceSum",
+    "SigmoidLink",
     "SoftLink",
     "SquaredLink",
     "SumOfImplicitRewards",

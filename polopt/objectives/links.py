@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -55,6 +56,14 @@ class HingeLink(PairLink):
 
     def forward(self, margin: Tensor, gap: Tensor) -> Tensor:
         return F.relu(self.threshold - margin)
+
+
+class SigmoidLink(PairLink):
+    """1 - sigmoid(margin): bounded, so that a row far on either side, as one with a wrong label, moves nothing. Source:
+    KTO, arXiv:2402.01306."""
+
+    def forward(self, margin: Tensor, gap: Tensor) -> Tensor:
+        return torch.sigmoid(-margin)
 
 
 class RegressionLink(PairLink):

@@ -6,6 +6,7 @@ from polopt.sampling.batch_mixers import BatchMixer, WithDemonstrations, WithSol
 from polopt.sampling.diversity import distinct, edit_distance, mean_edit_distance, self_bleu
 from polopt.sampling.filters import (
     ExtremeRows,
+    MatchedRows,
     MixedGroups,
     NonZeroAdvantage,
     ResampledRows,
@@ -32,7 +33,7 @@ from polopt.sampling.parts import (
 from polopt.sampling.predicted import TopPredicted, UsesPredictor
 from polopt.sampling.predictor import BaseRate, InContext, Predictor
 from polopt.sampling.replay import Replay
-from polopt.sampling.rollouts import Demonstrations, PreferencePairs, RawTexts, Rollouts
+from polopt.sampling.rollouts import Demonstrations, PreferencePairs, RatedAnswers, RawTexts, Rollouts
 from polopt.sampling.source_protocols import Source, SourceError
 from polopt.sampling.success import SuccessCounts
 from polopt.sampling.successes import SuccessReplay
@@ -55,6 +56,7 @@ __all__ = [
     "InContext",
     "LocalPool",
     "Lookahead",
+    "MatchedRows",
     "MixedGroups",
     "NonZeroAdvantage",
     "PartialRollouts",
@@ -63,6 +65,7 @@ __all__ = [
     "PreferencePairs",
     "PromptAugmenter",
     "PublishedGroup",
+    "RatedAnswers",
     "RawTexts",
     "Replay",
     "ResampledRows",

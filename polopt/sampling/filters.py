@@ -69,6 +69,16 @@ class UniqueAnswers(Select):
         return experience[rows]
 
 
+class MatchedRows(Select):
+    """Leaves out the rows that hold an answer to another prompt, `extras.mismatched`, which statistics of the batch
+    have been computed from."""
+
+    reads = frozenset({"extras.mismatched"})
+
+    def forward(self, experience: Experience) -> Experience:
+        return experience[~experience.extras["mismatched"]]
+
+
 class NonZeroAdvantage(Select):
     """Keeps the rows with a nonzero advantage at some decision.
 

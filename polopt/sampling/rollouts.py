@@ -26,7 +26,7 @@ from polopt.sampling.parts import (
     UniformTasks,
     select_rows,
 )
-from polopt.sampling.source_protocols import DemonstrationSource, PairSource, Source, TextSource
+from polopt.sampling.source_protocols import DemonstrationSource, PairSource, RatedSource, Source, TextSource
 from polopt.sampling.temperature import EntropyTemperature
 from polopt.support import Support
 
@@ -197,7 +197,7 @@ class Demonstrations(_Imitated):
 
 class PreferencePairs(_Imitated):
     """Preference pairs: of each task the preferred answer, with outcome 1, and the rejected one, with outcome 0, as one
-    group."""
+    group; of a task with a ranked list all of its answers, with their scores as outcomes."""
 
     source_capabilities = frozenset({"pairs"})
 
@@ -207,6 +207,29 @@ class PreferencePairs(_Imitated):
     @property
     def group_size(self) -> int:
         return 2
+
+
+class RatedAnswers(_Imitated):
+    """Answers with labels or scores, one or more of each task, as groups; the outcome is the score, 1 or 0 for a label.
+
+    mismatched: as many rows more, in which each task has the answer of another one, for parts that estimate a distance
+    between policies from them: `extras.mismatched` marks these.
+    """
+
+    mismatched: bool = False
+
+    source_capabilities = frozenset({"rated"})
+
+    @property
+    def writes(self) -> frozenset[str]:  # type: ignore[override]
+        return frozenset({"extras.mismatched"}) if self.mismatched else frozenset()
+
+    def forward(self, source: RatedSource) -> Experience:
+        return source.rated(source.rows, mismatched=self.mismatched)
+
+    @property
+    def group_size(self) -> int:
+        return 1
 
 
 class RawTexts(_Imitated):

@@ -112,13 +112,25 @@ class SolutionSource(Source, Protocol):
 
 
 class PairSource(Source, Protocol):
-    """A source whose tasks come with a preferred and a rejected answer."""
+    """A source whose tasks come with answers of different quality: pairs, or ranked lists."""
 
     def pairs(self, rows: int) -> Experience:
-        """Returns the next rows / 2 tasks with their two answers as decisions, the preferred one in the row before the
-        rejected one: `mask`, `outcome` = 1 and 0, `group` the task's place.
+        """Returns the next tasks with their answers as decisions, the best one first and at most `rows` of them:
+        `mask`, `outcome` = the answer's score, `group` the task's place.
 
         There is no `rollout_logp`, since no policy sampled the answers.
+        """
+        ...
+
+
+class RatedSource(Source, Protocol):
+    """A source whose tasks come with answers of known quality, one or more each."""
+
+    def rated(self, rows: int, *, mismatched: bool = False) -> Experience:
+        """Returns the next tasks with their answers as `PairSource.pairs` does.
+
+        mismatched: as many rows follow, in which each task has an answer of another one: `extras["mismatched"]` is True
+        there and False elsewhere, and their outcome is 0.
         """
         ...
 
@@ -217,6 +229,7 @@ CAPABILITIES: Mapping[str, type] = {
     "gradient_norms": GradientNormSource,
     "imported_answers": ImportingSource,
     "pairs": PairSource,
+    "rated": RatedSource,
     "prompts": PromptSource,
     "restored_rows": RestoringSource,
     "solutions": SolutionSource,

@@ -60,11 +60,8 @@ def audit_file(
         raise ConfigError(f"{path}: no row is a preference pair; line {line}: {problem}")
     pairs = []
     for line, (task, row) in rows.items():
-        assert task.solution is not None
-        assert task.rejected is not None
-        pairs.append(
-            PreferenceRow(line, _prompt(task), task.solution, task.rejected, _first(row, position, line, path))
-        )
+        chosen, rejected = (answer.text for answer in task.rated)
+        pairs.append(PreferenceRow(line, _prompt(task), chosen, rejected, _first(row, position, line, path)))
     others = () if heldout is None else [_prompt(task) for task, _ in _read(heldout)[0].values()]
     ranking = _ranking({line: row for line, (_, row) in rows.items()}, path, beta, target_loss)
     return FileAudit(audit_preferences(pairs, others), malformed, ranking)

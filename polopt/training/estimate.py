@@ -25,7 +25,8 @@ from polopt.training.evaluate import evaluate
 from polopt.training.language import LanguageDomain
 from polopt.training.language_recipe import LanguageRecipe
 from polopt.training.planning import check_memory, jobs_of, shape_of_model
-from polopt.training.preferences import evaluate_pairs
+from polopt.training.preferences import evaluate_rated
+from polopt.training.preflight_models import IMITATED
 from polopt.training.specs import StageSpec
 from polopt.training.stage_learning import StageLearning
 from polopt.training.weight_specs import ModelPolicy
@@ -133,11 +134,11 @@ def answer_lengths(domain: LanguageDomain, stage: str) -> tuple[int, int]:
     """
     recipe, tasks = domain.recipe, domain.splits[stage].train
     limit = recipe.limit_of(stage)
-    if not any({"demonstrations", "pairs"} & a.sampling.source_capabilities for a in recipe.algorithms.values()):
+    if not any(IMITATED.keys() & a.sampling.source_capabilities for a in recipe.algorithms.values()):
         return max(1, limit // 2), limit
     dialogue = EpisodePlayer(domain.policy, tasks, limit).dialogue
     first = [tasks[i] for i in range(min(SEEN, len(tasks)))]
-    shown = [answer for task in first for answer in (task.solution, task.rejected)]
+    shown = [answer for task in first for answer in (task.solution, *(x.text for x in task.rated))]
     lengths = [len(dialogue.answer(s)) for s in shown if s] or [limit]
     return min(limit, round(statistics.median(lengths))), min(limit, max(lengths))
 
@@ -242,6 +243,6 @@ def _problem_seconds(domain: LanguageDomain) -> Span:
         if are_verified(heldout):
             evaluate(player, tasks, support=spec.support)
         else:
-            evaluate_pairs(player, tasks)
+            evaluate_rated(player, tasks)
         found.append((time.perf_counter() - start) / len(tasks))
     return Span(sum(found) / len(found), min(found), max(found))

@@ -9,6 +9,8 @@ from typing import Any
 SHARE = "share"
 # Names of the estimates of held-out preferences, the main one first.
 PREFERENCES = ("preference_accuracy", "preference_margin")
+# The same of held-out labels.
+LABELS = ("label_auc",)
 
 
 def estimates_of(record: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:

@@ -9,11 +9,11 @@ import torch
 
 from polopt.sampling import History
 from polopt.training.evaluate import HeldOutScore
-from polopt.training.preferences import PreferenceScore
+from polopt.training.preferences import RatedScore
 from polopt.training.trained import evaluate_folder
 
 
-def history(accuracy: HeldOutScore | PreferenceScore) -> History:
+def history(accuracy: HeldOutScore | RatedScore) -> History:
     """Converts an evaluation to a history: each problem's prompt, and the share of its samples that solved it."""
     solved = torch.tensor([row.solved for row in accuracy.rows], dtype=torch.float64)
     prompts = [row.task.prompt for row in accuracy.rows[:: accuracy.samples]]

@@ -32,7 +32,7 @@ from polopt.training.cluster.worker_pool import WorkerPool
 from polopt.training.domain import check_algorithm
 from polopt.training.episode_player import EpisodePlayer
 from polopt.training.episode_record import prompts_of
-from polopt.training.estimates import PREFERENCES
+from polopt.training.estimates import LABELS, PREFERENCES
 from polopt.training.evaluate import HeldOutScore, evaluate
 from polopt.training.group_source import GroupSource
 from polopt.training.language_recipe import LanguageRecipe
@@ -42,7 +42,7 @@ from polopt.training.loop import warn
 from polopt.training.measure import describe, rollout_records, show
 from polopt.training.named_policies import with_policies
 from polopt.training.planning import check_memory
-from polopt.training.preferences import PreferenceScore, evaluate_pairs
+from polopt.training.preferences import RatedScore, evaluate_rated
 from polopt.training.preflight import check_tasks
 from polopt.training.preflight_models import fitted_others, fitted_splits
 from polopt.training.process_group import ProcessGroup, TorchProcessGroup
@@ -173,7 +173,7 @@ class LanguageDomain:
         for split in {id(split): split for split in self.splits.values()}.values():
             examples = [split.train[i] for i in range(min(EXAMPLES, len(split.train)))]
             texts += [(task.kind, task.prompt, task.solution or "") for task in examples]
-            texts += [(task.kind, task.prompt, task.rejected) for task in examples if task.rejected is not None]
+            texts += [(task.kind, task.prompt, answer.text) for task in examples for answer in task.rated]
             messages = {(message["role"], message["content"]): None for task in examples for message in task.history}
             texts += [(role, content, "") for role, content in messages]
             texts += [("text", text, "") for text in split.texts[:EXAMPLES]]
@@ -281,24 +281,24 @@ class LanguageDomain:
     def rollouts(self, experience: Experience) -> Iterator[dict[str, Any]]:
         return rollout_records(experience, self.policy.tokenizer)
 
-    def score(self, stage: str, problems: int, step: int) -> HeldOutScore | PreferenceScore:
+    def score(self, stage: str, problems: int, step: int) -> HeldOutScore | RatedScore:
         return self._score(self.splits[stage].heldout, self.recipe.limit_of(stage), problems, step)
 
-    def other_scores(self, problems: int, step: int) -> Iterator[tuple[str, HeldOutScore | PreferenceScore]]:
+    def other_scores(self, problems: int, step: int) -> Iterator[tuple[str, HeldOutScore | RatedScore]]:
         for name, tasks in self.others.items():
             yield name, self._score(tasks, self.recipe.limit_of_other(name), problems, step)
 
-    def _score(self, heldout: Tasks, limit: int, problems: int, step: int) -> HeldOutScore | PreferenceScore:
+    def _score(self, heldout: Tasks, limit: int, problems: int, step: int) -> HeldOutScore | RatedScore:
         """Measures accuracy where a verifier scores answers, and preferences elsewhere."""
         spec = self.recipe.evaluation
         tasks = [heldout[i] for i in range(min(problems, len(heldout)))]
         player = EpisodePlayer(self.policy, heldout, limit, self.engine, self.executor)
         if not are_verified(heldout):
-            return evaluate_pairs(player, tasks, team=self.team)
+            return evaluate_rated(player, tasks, team=self.team)
         seed = self.recipe.seed_of("evaluation", step)
         return evaluate(player, tasks, samples=spec.samples, k=spec.k, support=spec.support, seed=seed, team=self.team)
 
-    def samples(self, score: HeldOutScore | PreferenceScore) -> Iterator[dict[str, Any]]:
+    def samples(self, score: HeldOutScore | RatedScore) -> Iterator[dict[str, Any]]:
         return (show(row, self.policy.tokenizer) for row in _examples(score))
 
     def sync_weights(self, version: int) -> None:
@@ -344,7 +344,7 @@ def _check_best(recipe: LanguageRecipe, heldout: Tasks) -> None:
         ConfigError: the estimates that they have.
     """
     best = recipe.checkpoint.best
-    known = recipe.evaluation.estimates if are_verified(heldout) else PREFERENCES
+    known = recipe.evaluation.estimates if are_verified(heldout) else PREFERENCES if heldout[0].is_ranked else LABELS
     if best is not None and best not in known:
         raise ConfigError(
             f"checkpoint.best = {best!r} is not measured on the held-out tasks of stage {recipe.main_stage}; give "
@@ -362,7 +362,7 @@ def _check_device(name: str) -> None:
         ) from None
 
 
-def _examples(score: HeldOutScore | PreferenceScore, each: int = 6) -> Iterator[Any]:
+def _examples(score: HeldOutScore | RatedScore, each: int = 6) -> Iterator[Any]:
     """Yields a few solved and a few unsolved episodes of each kind."""
     shown: dict[tuple[str, bool], int] = {}
     for row in score.rows:

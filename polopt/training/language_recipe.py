@@ -17,7 +17,7 @@ from polopt.policies.vllm import VLLMSpec
 from polopt.support import Support
 from polopt.training.cluster.episodes import ClusterExecutorSpec
 from polopt.training.cluster.spec import ClusterSpec, check_ahead
-from polopt.training.estimates import PREFERENCES
+from polopt.training.estimates import LABELS, PREFERENCES
 from polopt.training.recipe import Recipe
 from polopt.training.specs import EvaluationSpec, Positive, StageSpec
 from polopt.training.stage_data import StageData
@@ -211,11 +211,12 @@ class LanguageRecipe(Recipe):
     @property
     def estimates(self) -> tuple[str, ...]:
         """Returns the names as `Recipe.estimates`: those of answers, of preferences where nothing verifies answers, and
-        both for a user's own world, which may be of either kind."""
+        all for a user's own world, which may be of any kind."""
         kind = str(self.tasks_of(self.main_stage).get("kind"))
         if ":" in kind:
-            return self.evaluation.estimates + PREFERENCES
-        return self.evaluation.estimates if kind not in KINDS or KINDS[kind].verified else PREFERENCES
+            return self.evaluation.estimates + PREFERENCES + LABELS
+        known = KINDS[kind].known if kind in KINDS else "verified"
+        return {"verified": self.evaluation.estimates, "pairs": PREFERENCES, "labels": LABELS}[known]
 
     def limit_of(self, stage: str) -> int:
         """Returns the most new tokens per answer in a stage."""

@@ -6,19 +6,14 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-import torch
-
 from polopt.metrics import Interval, RankedPairs, rate_interval, t_interval
-from polopt.support import PLAIN
-from polopt.training.episode_record import EpisodeRecord, to_experience
+from polopt.training.answer_logp import summed_logp
+from polopt.training.episode_record import EpisodeRecord
 from polopt.training.estimates import PREFERENCES
-from polopt.training.partition import shares
+from polopt.training.labels import LabelScore, evaluate_labels
 from polopt.training.process_group import ProcessGroup
 from polopt.training.replayer import EpisodeReplayer
 from polopt.worlds.protocol import Task
-
-# Pairs per pass of the policy.
-BATCH = 32
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,25 +53,28 @@ class PreferenceScore:
         }
 
 
+RatedScore = PreferenceScore | LabelScore
+
+
+def evaluate_rated(player: EpisodeReplayer, tasks: Sequence[Task], *, team: ProcessGroup | None = None) -> RatedScore:
+    """Evaluates answers of known quality: pairs where every task has answers of different quality, labels elsewhere."""
+    return (evaluate_pairs if all(task.is_ranked for task in tasks) else evaluate_labels)(player, tasks, team=team)
+
+
 def evaluate_pairs(
     player: EpisodeReplayer, tasks: Sequence[Task], *, team: ProcessGroup | None = None
 ) -> PreferenceScore:
-    """Ranks the two answers of each task by the policy's probabilities at temperature 1; nothing is sampled. The
-    processes of a team share the tasks, and each returns the whole result; the policy's mode stays as it was."""
-    team = ProcessGroup() if team is None else team
-    mode = player.policy.training
-    player.policy.eval()
-    own_indices = shares([1] * len(tasks), team.size)[team.rank].tolist()
-    # Pairs of like length share a pass.
-    order = sorted(own_indices, key=lambda i: len(tasks[i].prompt) + len(tasks[i].solution or ""))
-    found: dict[int, tuple[list[float], EpisodeRecord]] = {}
-    for start in range(0, len(order), BATCH):
-        chosen = order[start : start + BATCH]
-        found |= dict(zip(chosen, _ranked(player, [tasks[i] for i in chosen]), strict=True))
-    player.policy.train(mode)
-    found = {i: pair for part in team.gather(found) for i, pair in part.items()}
-    columns = list(zip(*(found[i][0] for i in range(len(tasks))), strict=True))
-    pairs = RankedPairs(columns[0], columns[1], chosen_length=columns[2], rejected_length=columns[3])
+    """Ranks the best and the worst answer of each task by the policy's probabilities at temperature 1; nothing is
+    sampled. The processes of a team share the tasks, and each returns the whole result; the policy's mode stays as it
+    was."""
+    found = summed_logp(player, tasks, [(task.rated[0], task.rated[-1]) for task in tasks], team=team)
+    best, worst = ([pair[side] for pair in found] for side in (0, 1))
+    pairs = RankedPairs(
+        [answer.logp for answer in best],
+        [answer.logp for answer in worst],
+        chosen_length=[answer.length for answer in best],
+        rejected_length=[answer.length for answer in worst],
+    )
     margins = pairs.margin().tolist()
     ranked: dict[str, list[int]] = {kind: [] for kind in sorted({task.kind for task in tasks})}
     for task, margin in zip(tasks, margins, strict=True):
@@ -87,20 +85,6 @@ def evaluate_pairs(
         margin=t_interval(margins),
         kinds={kind: (rate_interval(list(map(float, right))), len(right)) for kind, right in ranked.items()},
         ranked=ranked,
-        rows=[found[i][1] for i in range(len(tasks))],
+        rows=[(one if one.logp > other.logp else other).row for one, other in zip(best, worst, strict=True)],
         pairs=pairs,
     )
-
-
-@torch.no_grad()
-def _ranked(player: EpisodeReplayer, tasks: Sequence[Task]) -> list[tuple[list[float], EpisodeRecord]]:
-    """Returns, of each task, log pi(preferred), log pi(rejected) and their numbers of tokens, and the likelier answer
-    with its log-probabilities."""
-    rows = player.pairs(tasks)
-    batch = to_experience(rows, PLAIN, horizon=None, policy=player.policy)
-    logp = torch.where(batch.mask, player.policy.evaluate(batch).logp, 0).double()
-    for row, values in zip(rows, logp.tolist(), strict=True):
-        row.logp = values[: len(row.ids)]
-        row.episode = None  # it need not be sent
-    pairs = torch.cat([logp.sum(1).view(-1, 2), batch.mask.sum(1).double().view(-1, 2)], 1).tolist()
-    return [(pair, rows[2 * i + int(pair[0] <= pair[1])]) for i, pair in enumerate(pairs)]

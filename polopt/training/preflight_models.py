@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from polopt.algorithm import Algorithm
 from polopt.config import ConfigError
@@ -18,10 +18,11 @@ from polopt.worlds.subset import SubsetTasks
 
 # Prompts that are measured where tasks are generated on demand; of tasks held in memory all are.
 MEASURED = 2000
-# Capability that a part needs of its source -> fields of a task that it imitates, and their names in messages.
-IMITATED = {
-    "demonstrations": {"solution": "solution"},
-    "pairs": {"solution": "preferred answer", "rejected": "rejected answer"},
+# Capability that a part needs of its source -> the answers of a task that it imitates.
+IMITATED: Mapping[str, Callable[[Task], Sequence[str]]] = {
+    "demonstrations": lambda task: [] if task.solution is None else [task.solution],
+    "pairs": lambda task: [answer.text for answer in task.rated],
+    "rated": lambda task: [answer.text for answer in task.rated],
 }
 
 
@@ -61,9 +62,9 @@ def fitted_splits(
                 where = f"stages.{name}: {part} tasks"
                 known[key] = fitted(tasks, policy, limit, recipe.max_prompt_length, where)
             parts[part] = known[key]
-        for kind, fields in IMITATED.items():
+        for kind, answers_of in IMITATED.items():
             if any(kind in p.source_capabilities for p in algorithms[name].parts()):
-                _check_imitated(parts["training"], policy, f"stages.{name}", fields)
+                _check_imitated(parts["training"], policy, f"stages.{name}", answers_of)
         found[name] = dataclasses.replace(split, train=parts["training"], heldout=parts["held-out"])
     return found
 
@@ -99,7 +100,7 @@ def fitted(tasks: Tasks, policy: LanguagePolicy, limit: int, max_prompt_length: 
             )
     elif context is None:
         return tasks
-    lengths = _lengths(tasks, policy, len(tasks) if max_prompt_length is not None else _measured(tasks))
+    lengths = _lengths(tasks, policy, len(tasks) if max_prompt_length is not None else measured(tasks))
     longest = max(lengths)
     if max_prompt_length is None:
         if context is not None and longest + limit > context:
@@ -129,26 +130,27 @@ def _lengths(tasks: Tasks, policy: LanguagePolicy, count: int) -> list[int]:
     return [*map(len, dialogue.openings([(task.prompt, task.history) for task in (tasks[i] for i in range(count))]))]
 
 
-def _measured(tasks: Tasks) -> int:
+def measured(tasks: Tasks) -> int:
+    """Returns how many tasks are looked at before training: all that exist already, the first of others."""
     return len(tasks) if held_in_memory(tasks) else min(MEASURED, len(tasks))
 
 
-def _check_imitated(tasks: Tasks, policy: LanguagePolicy, where: str, fields: Mapping[str, str]) -> None:
+def _check_imitated(
+    tasks: Tasks, policy: LanguagePolicy, where: str, answers_of: Callable[[Task], Sequence[str]]
+) -> None:
     context = policy.context_length
     if context is None or tasks.turns > 1:
         return
     dialogue = Dialogue(policy.tokenizer, policy.chat_template_kwargs)
-    first = [tasks[i] for i in range(_measured(tasks))]
-    for field, what in fields.items():
-        shown = [task for task in first if getattr(task, field) is not None]
-        openings = dialogue.openings([(task.prompt, task.history) for task in shown])
-        answers = dialogue.answers([getattr(task, field) for task in shown])
-        for task, prompt, answer in zip(shown, map(len, openings), map(len, answers), strict=True):
-            if prompt + answer > context:
-                raise ConfigError(
-                    f"{where}: task {task.id} has a prompt of {prompt} tokens and a {what} of {answer}, and the "
-                    f"model's context is {context}; leave the task out, or take a model with a longer context"
-                )
+    shown = [(task, text) for task in (tasks[i] for i in range(measured(tasks))) for text in answers_of(task)]
+    openings = dialogue.openings([(task.prompt, task.history) for task, _ in shown])
+    answers = dialogue.answers([text for _, text in shown])
+    for (task, _), prompt, answer in zip(shown, map(len, openings), map(len, answers), strict=True):
+        if prompt + answer > context:
+            raise ConfigError(
+                f"{where}: task {task.id} has a prompt of {prompt} tokens and an answer of {answer} to learn from, and "
+                f"the model's context is {context}; leave the task out, or take a model with a longer context"
+            )
 
 
 def _model(recipe: LanguageRecipe) -> str:

@@ -58,8 +58,10 @@ _COME_WITHOUT: Mapping[str, str] = {
     "solutions",
     "pairs": "compares preferred with rejected answers, and the tasks come without; take tasks.kind: pairs, or another "
     "method",
-    "rollouts": "samples answers, and nothing verifies them: all that is known of these tasks are pairs of a preferred "
-    "and a rejected answer; take a method that learns from pairs, as dpo, or tasks with a verifier",
+    "rated": "learns from answers with labels or scores, and the tasks come without; take tasks.kind: labelled, or "
+    "another method",
+    "rollouts": "samples answers, and nothing verifies them: all that is known of these tasks are answers and "
+    "their scores; take a method that learns from pairs, as dpo, or from labels, as kto, or tasks with a verifier",
 }
 
 
@@ -73,7 +75,8 @@ def with_tasks(capabilities: Capabilities, algorithm: Algorithm, split: TaskSpli
         for name, there in (
             ("texts", lambda: bool(split.texts)),
             ("demonstrations", lambda: _demonstrates(split.train)),
-            ("pairs", lambda: split.train[0].rejected is not None),
+            ("pairs", lambda: split.train[0].is_ranked),
+            ("rated", lambda: bool(split.train[0].rated)),
             ("rollouts", lambda: are_verified(split.train)),
         )
         if name in required and not there()

@@ -12,7 +12,7 @@ from polopt.sampling.source_protocols import AnswerTurn
 from polopt.training.episode_record import EpisodeRecord, RecordedEpisode
 from polopt.training.preflight_models import ContextError, check_room
 from polopt.worlds.executors import EpisodeExecutor, EpisodeHandle, ScoringProcessExecutor
-from polopt.worlds.protocol import Task, Tasks
+from polopt.worlds.protocol import RatedAnswer, Task, Tasks
 
 
 class EpisodeReplayer:
@@ -179,25 +179,30 @@ class EpisodeReplayer:
         row.imitate(ids)
         row.answer = answer
 
-    def pairs(self, tasks: Sequence[Task]) -> list[EpisodeRecord]:
-        """Returns two episodes of each task, as one group: its solution, with reward 1, and its rejected answer, with
-        reward 0. No world scores them. As in `demonstrate`, answers are not cut off by the token limit.
+    def rated(
+        self, tasks: Sequence[Task], answers: Sequence[Sequence[RatedAnswer]] | None = None
+    ) -> list[EpisodeRecord]:
+        """Returns an episode of each rated answer of each task, a task's as one group, with the score as its reward. No
+        world scores them. As in `demonstrate`, answers are not cut off by the token limit.
+
+        answers: of each task, in place of its own.
 
         Raises:
-            ValueError: a task comes without one of the two; one does not fit in the model's context.
+            ValueError: a task comes without rated answers; one does not fit in the model's context.
         """
-        rows = self._open(each(tasks, [2] * len(tasks)), each(range(len(tasks)), [2] * len(tasks)))
-        for i, row in enumerate(rows):
-            answer = row.task.rejected if i % 2 else row.task.solution
-            if answer is None:
-                raise ValueError(
-                    f"task {row.task.id} comes without a pair of a preferred and a rejected answer; leave out the "
-                    "stage that compares them, or give every task both"
-                )
-            self._imitate(row, answer, "rejected answer" if i % 2 else "preferred answer")
+        answers = [task.rated for task in tasks] if answers is None else answers
+        if bare := next((task for task, its in zip(tasks, answers, strict=True) if not its), None):
+            raise ValueError(
+                f"task {bare.id} comes without answers of known quality; leave out the stage that learns from them, or "
+                "give every task some"
+            )
+        counts = [*map(len, answers)]
+        rows = self._open(each(tasks, counts), each(range(len(tasks)), counts))
+        for row, (text, score) in zip(rows, (answer for its in answers for answer in its), strict=True):
+            self._imitate(row, text, f"answer of score {score:g}")
             row.complete()
-            row.add_reward(float(i % 2 == 0))
-            row.solved, row.terminated = i % 2 == 0, True
+            row.add_reward(score)
+            row.solved, row.terminated = score == row.task.rated[0].score, True
         return rows
 
     def receive(self, tasks: Sequence[Task], answers: Sequence[Sequence[Sequence[AnswerTurn]]]) -> list[EpisodeRecord]:

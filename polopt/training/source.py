@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from polopt.sampling.source_protocols import AnswerTurn
 from polopt.support import Support
 from polopt.training.episode_player import EpisodePlayer
 from polopt.training.episode_record import EpisodeRecord, pasts, to_experience
+from polopt.training.preflight_models import measured
 from polopt.worlds.protocol import Task, signals_of
 
 
@@ -195,7 +197,25 @@ class LanguageSource:
         return ids[start : start + length]
 
     def pairs(self, rows: int) -> Experience:
-        return self._unsampled(self.player.pairs(self._tasks(self._next(rows // 2))))
+        return self.rated(rows)
+
+    def rated(self, rows: int, *, mismatched: bool = False) -> Experience:
+        """Returns answers as `RatedSource.rated`. As many tasks are taken as fit if all had the most answers of any."""
+        tasks = self._tasks(self._next(max(1, rows // self._most_rated)))
+        found = self.player.rated(tasks)
+        if not mismatched:
+            return self._unsampled(found)
+        if len(tasks) < 2:
+            raise ValueError("answers of other tasks need two tasks a batch, found one; raise the stage's rows")
+        others = [tasks[i - 1].rated for i in range(len(tasks))]
+        strange = self.player.rated(tasks, [[answer._replace(score=0.0) for answer in its] for its in others])
+        flags = torch.arange(len(found) + len(strange)) >= len(found)
+        return self._unsampled([*found, *strange]).replace(extras={"mismatched": flags})
+
+    @functools.cached_property
+    def _most_rated(self) -> int:
+        tasks = self.player.tasks
+        return max(1, *(len(tasks[i].rated) for i in range(measured(tasks))))
 
     def _shown(self, rows: Sequence[EpisodeRecord]) -> Experience:
         experience = self._unsampled(rows)

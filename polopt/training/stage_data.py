@@ -8,8 +8,8 @@ from typing import Any
 from polopt.algorithm import Algorithm
 from polopt.config import Config, ConfigError
 from polopt.experience import Experience
-from polopt.worlds import Task, TaskList
-from polopt.worlds.pairs import PairList
+from polopt.worlds import RatedAnswer, Task, TaskList
+from polopt.worlds.rated import RatedTasks
 
 Record = Mapping[str, Any]
 
@@ -89,7 +89,7 @@ def tasks_of(stage: str, spec: StageData, records: Sequence[Record], *, paired: 
             "from"
         )
     tasks = [_task(f"{spec.stage}:{i}", record, rejected) for i, (record, rejected) in enumerate(found)]
-    return (PairList if paired else TaskList)(tasks, _score)
+    return (RatedTasks if paired else TaskList)(tasks, _score)
 
 
 def _pairs(records: Sequence[Record]) -> list[tuple[Record, str | None]]:
@@ -107,7 +107,8 @@ def _pairs(records: Sequence[Record]) -> list[tuple[Record, str | None]]:
 
 def _task(name: str, record: Record, rejected: str | None) -> Task:
     history = tuple(record.get("history", ()))
-    return Task(name, record["kind"], record["prompt"], record["answer"], {}, history, rejected=rejected)
+    rated = () if rejected is None else (RatedAnswer(record["answer"], 1.0), RatedAnswer(rejected, 0.0))
+    return Task(name, record["kind"], record["prompt"], record["answer"], {}, history, rated=rated)
 
 
 def _score(completion: str, task: Task) -> tuple[float, dict[str, Any]]:

@@ -20,7 +20,7 @@ from polopt.training.episode_player import EpisodePlayer
 from polopt.training.evaluate import HeldOutScore, evaluate
 from polopt.training.language_recipe import LanguageRecipe
 from polopt.training.origin import entered
-from polopt.training.preferences import PreferenceScore, evaluate_pairs
+from polopt.training.preferences import RatedScore, evaluate_rated
 from polopt.training.preflight_models import fitted
 from polopt.training.run import CheckpointChoice, Run
 from polopt.worlds.protocol import are_verified
@@ -71,7 +71,7 @@ def evaluate_folder(
     support: Support | None = None,
     seed: int = 0,
     checkpoint: CheckpointChoice | None = None,
-) -> HeldOutScore | PreferenceScore:
+) -> HeldOutScore | RatedScore:
     """Measures the held-out accuracy, or the preference accuracy, of the policy in a folder.
 
     tasks: the recipe whose tasks, token limit, device, episode executor and sampling support are used; the run's own by
@@ -100,7 +100,7 @@ def evaluate_folder(
 
 def _evaluate(
     policy: LanguagePolicy, recipe: LanguageRecipe, problems: int | None, *, support: Support | None, **how: Any
-) -> HeldOutScore | PreferenceScore:
+) -> HeldOutScore | RatedScore:
     policy.chat_template_kwargs = recipe.policy.chat_template_kwargs
     world = recipe.tasks_of(recipe.main_stage), recipe.seed, "heldout"
     heldout = rebuild_tasks(*world)
@@ -113,5 +113,5 @@ def _evaluate(
     support = recipe.evaluation.support if support is None else support
     with giving_way(), freed_memory_kept():
         if not are_verified(heldout):
-            return evaluate_pairs(player, chosen)
+            return evaluate_rated(player, chosen)
         return evaluate(player, chosen, support=support, **how)

@@ -8,9 +8,20 @@ from polopt.worlds.episodes import environment
 from polopt.worlds.functions import VerifierError
 from polopt.worlds.guarded import GuardedTasks
 from polopt.worlds.guess import GuessNumber
+from polopt.worlds.labelled import LabelledReader, RankedReader
 from polopt.worlds.noisy import NoisyTasks
 from polopt.worlds.pairs import PairReader
-from polopt.worlds.protocol import Episode, EpisodeError, Step, Task, Tasks, TaskSplit, WorldError, signals_of
+from polopt.worlds.protocol import (
+    Episode,
+    EpisodeError,
+    RatedAnswer,
+    Step,
+    Task,
+    Tasks,
+    TaskSplit,
+    WorldError,
+    signals_of,
+)
 from polopt.worlds.reasoning_gym import ReasoningGym
 from polopt.worlds.recipe import World, build_tasks, parse_world
 from polopt.worlds.rulebook import Rulebook
@@ -28,9 +39,12 @@ __all__ = [
     "EpisodeError",
     "GuardedTasks",
     "GuessNumber",
+    "LabelledReader",
     "NoisyTasks",
     "OneAnswer",
     "PairReader",
+    "RankedReader",
+    "RatedAnswer",
     "ReasoningGym",
     "Rulebook",
     "SecondChanceTasks",

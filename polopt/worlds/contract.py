@@ -19,7 +19,7 @@ from polopt.config import ConfigError
 from polopt.errors import PoloptWarning, UserError
 from polopt.worlds.answers import step_together, takes_many
 from polopt.worlds.episodes import WithSolution
-from polopt.worlds.protocol import LARGEST, LOST, Episode, Step, Task, Tasks, TaskSplit, WorldError
+from polopt.worlds.protocol import LARGEST, LOST, Episode, RatedAnswer, Step, Task, Tasks, TaskSplit, WorldError
 
 # The most steps of the trial episode that is played before training.
 TRIED = 20
@@ -218,10 +218,14 @@ def _check_task(task: Any, where: str) -> None:
             raise ConfigError(f"{where}.{name} must be non-empty text, found {shown(getattr(task, name))}")
     if task.solution is not None and not isinstance(task.solution, str):
         raise ConfigError(f"{where}.solution must be text, or None where none is known, found {shown(task.solution)}")
-    if task.rejected is not None and (not isinstance(task.rejected, str) or task.solution in (None, task.rejected)):
+    if not isinstance(task.rated, tuple) or not all(isinstance(answer, RatedAnswer) for answer in task.rated):
         raise ConfigError(
-            f"{where}.rejected must be text other than the solution, which is preferred, or None where no pair is "
-            f"known, found {shown(task.rejected)} and the solution {shown(task.solution)}"
+            f"{where}.rated must be a tuple of polopt.worlds.RatedAnswer(text, score), found {shown(task.rated)}"
+        )
+    scores, texts = [answer.score for answer in task.rated], [answer.text for answer in task.rated]
+    if not all(map(math.isfinite, scores)) or scores != sorted(scores, reverse=True) or len({*texts}) < len(texts):
+        raise ConfigError(
+            f"{where}.rated must be different answers with finite scores, the best first, found {shown(task.rated)}"
         )
     if not isinstance(task.row, dict):
         raise ConfigError(f"{where}.row must be a dict, found {shown(task.row)}")

@@ -59,6 +59,13 @@ class Episode(Protocol):
         """Returns a good action for the current state, for supervised warm-up; None where the world has none."""
 
 
+class RatedAnswer(NamedTuple):
+    """An answer of known quality. score: higher for a better one; 1 and 0 where it is only known to be good or bad."""
+
+    text: str
+    score: float
+
+
 @dataclasses.dataclass(frozen=True)
 class Task:
     """One problem.
@@ -71,7 +78,7 @@ class Task:
     row: the world's further data of the task.
     history: messages before the prompt, each with `role` and `content`: a system prompt, earlier turns.
     answer: the solution without its working, where it is known separately.
-    rejected: an answer that is worse than the solution, where the two form a preference pair.
+    rated: answers of known quality, the best first; a preference pair is two of them.
     """
 
     id: str
@@ -81,12 +88,17 @@ class Task:
     row: dict[str, Any]
     history: tuple[dict[str, str], ...] = ()
     answer: str | None = None
-    rejected: str | None = None
+    rated: tuple[RatedAnswer, ...] = ()
 
     @property
     def reference(self) -> str | None:
         """The reference answer: `answer`, or the solution where no separate answer is known."""
         return self.solution if self.answer is None else self.answer
+
+    @property
+    def is_ranked(self) -> bool:
+        """Whether answers of different quality are known."""
+        return len({answer.score for answer in self.rated}) > 1
 
 
 @runtime_checkable
@@ -120,7 +132,7 @@ def are_verified(tasks: Tasks) -> bool:
     """Returns True if rewards of these tasks measure the quality of an answer: their attribute `verified`, if they have
     one.
 
-    False where only a preferred and a rejected answer are known.
+    False where only some answers and their scores are known.
     """
     return bool(getattr(tasks, "verified", True))
 

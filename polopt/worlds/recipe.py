@@ -18,7 +18,7 @@ from polopt.part_names import locate
 from polopt.worlds.chains import Chains
 from polopt.worlds.contract import check_split, own_code
 from polopt.worlds.critic import Critic
-from polopt.worlds.file_worlds import DatasetWorld, PairsWorld
+from polopt.worlds.file_worlds import DatasetWorld, LabelledWorld, PairsWorld, RankedWorld
 from polopt.worlds.guarded import GuardedTasks
 from polopt.worlds.guess import GuessNumber
 from polopt.worlds.noisy import NoisyTasks
@@ -265,6 +265,8 @@ KINDS: dict[str, type[World]] = {
     "reasoning-gym": ReasoningGymWorld,
     "dataset": DatasetWorld,
     "pairs": PairsWorld,
+    "ranked": RankedWorld,
+    "labelled": LabelledWorld,
     "guess-number": GuessNumberWorld,
     "chains": ChainsWorld,
     "critic": CriticWorld,

@@ -70,13 +70,17 @@ class TaskFileReader:
 
 def huge(rows: Sequence[tuple[int, Task]], path: Path) -> Iterator[str]:
     """Yields a sentence if some rows have more than `HUGE` characters in their prompt or solution."""
-    size = {n: len(prompt_key(t)) + len(t.solution or "") + len(t.rejected or "") for n, t in rows}
+    size = {n: len(prompt_key(t)) + sum(len(answer) for answer in _answers_of(t)) for n, t in rows}
     found = [n for n, count in size.items() if count > HUGE]
     if found:
         yield (
             f"{places(found, path)} {'hold' if len(found) > 1 else 'holds'} more than {HUGE:,} characters in prompt "
             f"and solution, the largest {max(size.values()):,}; no model reads that many in reasonable time"
         )
+
+
+def _answers_of(task: Task) -> list[str]:
+    return [answer.text for answer in task.rated] or [task.solution or ""]
 
 
 def prompt_key(task: Task) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import pydantic
 
@@ -21,8 +21,8 @@ class World(Config):
     seed: seed of its tasks, the recipe's if None; set the same value in runs of different seeds that share their tasks.
     """
 
-    # Whether rewards measure the quality of an answer, see `are_verified`.
-    verified: ClassVar[bool] = True
+    # What is known of answers: a verifier's reward of any (`are_verified`), pairs of two, or labels of single ones.
+    known: ClassVar[Literal["verified", "pairs", "labels"]] = "verified"
 
     texts: str | None = None
     seed: Annotated[int, pydantic.Field(ge=0, lt=2**63)] | None = None

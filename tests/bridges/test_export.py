@@ -18,7 +18,7 @@ from polopt.bridges.capabilities import BridgeError
 from polopt.bridges.export import export
 from polopt.bridges.export.job import _check
 from polopt.bridges.export.reward import WorldReward
-from polopt.bridges.export.trl import _decay
+from polopt.bridges.export.trl_arguments import decay as schedule_of
 from polopt.config import ConfigError
 from polopt.policies.chat_format import Dialogue
 from polopt.training import recipe as recipes
@@ -128,7 +128,7 @@ class TestTrl:
 
         spec, steps = OptimiserSpec(lr=0.5, decay=decay, final=final), 8
         optimiser = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=spec.lr)
-        found = _decay(spec)
+        found = schedule_of(spec)
         scheduler = get_scheduler(
             found["lr_scheduler_type"],
             optimiser,

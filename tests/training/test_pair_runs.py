@@ -70,7 +70,7 @@ def test_the_batch_holds_both_answers_of_each_pair(path: Path) -> None:
         tokens, mask = batch.extras["tokens"][i], batch.mask[i]
         said = tokens[mask].tolist()
         assert said[-1] == learner.tokenizer.eos_token_id
-        assert learner.tokenizer.decode(said[:-1]) == (task.rejected if i % 2 else task.solution)
+        assert learner.tokenizer.decode(said[:-1]) == task.rated[i % 2].text
         before = tokens[: int(mask.nonzero()[0])].tolist()
         assert learner.tokenizer.decode(before, skip_special_tokens=True) == task.prompt
 
@@ -109,7 +109,7 @@ def test_the_score_counts_pairs_whose_preferred_answer_is_likelier(path: Path) -
     margins = []
     for task in chosen:
         pair = LanguageSource._unsampled(
-            LanguageSource(player, rows=2, seed=0, generator=torch.Generator()), player.pairs([task])
+            LanguageSource(player, rows=2, seed=0, generator=torch.Generator()), player.rated([task])
         )
         with torch.no_grad():
             first, second = summed(learner.model.eval(), pair).sum(1).tolist()
@@ -121,7 +121,7 @@ def test_the_score_counts_pairs_whose_preferred_answer_is_likelier(path: Path) -
     assert 0 < score.accuracy.estimate < 1
     assert score.ranked == {"pairs": [int(margin > 0) for margin in margins]}
     shown = [row.answer for row in score.rows]
-    assert shown == [t.solution if m > 0 else t.rejected for t, m in zip(chosen, margins, strict=True)]
+    assert shown == [t.rated[int(m <= 0)].text for t, m in zip(chosen, margins, strict=True)]
     assert [row.solved for row in score.rows] == [margin > 0 for margin in margins]
     record = score.record()
     assert next(iter(po.training.estimates.estimates_of(record))) == "preference_accuracy"

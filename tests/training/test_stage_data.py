@@ -54,7 +54,7 @@ def learned(made: Recipe, folder: Path, steps: range, monkeypatch: pytest.Monkey
     """(prompt, answer, rejected answer) of each row of the steps' batches."""
     batches = [batch for step, batch in enumerate(batches_of(made, folder, monkeypatch)) if step in steps]
     tasks = [task for batch in batches for task in batch.extras["task"]]
-    return [(task.prompt, task.solution, task.rejected) for task in tasks]
+    return [(task.prompt, task.solution, task.rated[1].text if task.rated else None) for task in tasks]
 
 
 @pytest.mark.parametrize("least", [None, 0.5])

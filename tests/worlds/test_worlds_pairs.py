@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from polopt.config import ConfigError
-from polopt.worlds import PairReader, Task, build_tasks
+from polopt.worlds import PairReader, RatedAnswer, Task, build_tasks
 from polopt.worlds.protocol import are_verified
 from polopt.worlds.subset import SubsetTasks
 
@@ -46,7 +47,7 @@ def test_every_form_of_a_row_is_the_same_pair(tmp_path: Path) -> None:
         ],
     )
     for task in (plain, answers, messages, whole, implicit):
-        assert (task.prompt, task.solution, task.rejected, task.kind) == ("2+2?", "4", "5", "mine")
+        assert (task.prompt, task.solution, task.rated, task.kind) == ("2+2?", "4", (("4", 1.0), ("5", 0.0)), "mine")
     assert plain.history == answers.history == ()
     assert messages.history == whole.history == implicit.history == (ASK[0],)
     assert [plain.id, implicit.id] == ["mine:1", "mine:5"]
@@ -55,7 +56,7 @@ def test_every_form_of_a_row_is_the_same_pair(tmp_path: Path) -> None:
 def test_fields_system_prompt_and_kind(tmp_path: Path) -> None:
     row = {"q": "2+2?", "a": {"best": "4", "worst": "5"}, "topic": "sums"}
     (task,) = read(tmp_path, [row], prompt="q", chosen="a.best", rejected="a.worst", kind="topic", system="Be kind.")
-    assert (task.prompt, task.solution, task.rejected, task.kind) == ("2+2?", "4", "5", "sums")
+    assert (task.prompt, task.solution, task.rated, task.kind) == ("2+2?", "4", (("4", 1.0), ("5", 0.0)), "sums")
     assert task.history == ({"role": "system", "content": "Be kind."},)
 
 
@@ -105,10 +106,16 @@ def test_a_world_of_pairs_splits_prompts_and_verifies_nothing(tmp_path: Path) ->
     assert episode.step(task.solution or "").reward == 1
 
 
-def test_a_pair_of_a_users_own_world_has_two_answers() -> None:
+def test_rated_answers_of_a_users_own_world_are_checked() -> None:
     from polopt.worlds import TaskList, TaskSplit
     from polopt.worlds.contract import check_split
 
-    tasks = TaskList([Task("t", "t", "q", "a", {}, rejected="a")], lambda text, task: (0.0, {}))
-    with pytest.raises(ConfigError, match="rejected must be text other than the solution"):
-        check_split(TaskSplit(tasks, tasks), "own")
+    for rated, message in (
+        ([("a", 1.0)], "a tuple of polopt.worlds.RatedAnswer"),
+        ((RatedAnswer("a", 1.0), RatedAnswer("a", 0.0)), "different answers with finite scores, the best first"),
+        ((RatedAnswer("a", 0.0), RatedAnswer("b", 1.0)), "different answers with finite scores, the best first"),
+        ((RatedAnswer("a", math.nan),), "different answers with finite scores, the best first"),
+    ):
+        tasks = TaskList([Task("t", "t", "q", "a", {}, rated=rated)], lambda text, task: (0.0, {}))
+        with pytest.raises(ConfigError, match=r"own: train: TaskList\[0\].rated must be " + message):
+            check_split(TaskSplit(tasks, tasks), "own")

@@ -19,7 +19,7 @@ from polopt.training.run import Run
 from polopt.training.specs import StageSpec
 from polopt.training.trained import load_policy
 from polopt.worlds import build_tasks
-from polopt.worlds.protocol import Tasks
+from polopt.worlds.protocol import Task, Tasks
 from polopt.yaml_data import write_yaml
 
 
@@ -90,22 +90,33 @@ class ExportedStage:
 
     def rows(self, split: str) -> Iterator[dict[str, Any]]:
         """Yields the tasks of a split as plain data."""
-        tasks = {"train": self.train, "heldout": self.heldout}[split]
-        for index in range(len(tasks)):
-            task = tasks[index]
-            if task.history and not self.chat:
-                raise ConfigError(
-                    f"task {task.id} has messages before its prompt, and the tokenizer of {self.model} has no chat "
-                    "template to write them; export with a chat model"
-                )
+        for index, task in enumerate(self.tasks(split)):
             yield {
-                "prompt": [*task.history, {"role": "user", "content": task.prompt}] if self.chat else task.prompt,
+                "prompt": self.prompt_of(task),
                 "answer": task.reference or "",
                 "kind": task.kind,
                 "id": task.id,
                 "split": split,
                 "index": index,
             }
+
+    def tasks(self, split: str) -> Iterator[Task]:
+        """Yields the tasks of a split."""
+        tasks = {"train": self.train, "heldout": self.heldout}[split]
+        return (tasks[index] for index in range(len(tasks)))
+
+    def prompt_of(self, task: Task) -> str | list[dict[str, str]]:
+        """Returns a task's prompt as TRL reads it: messages if the tokenizer has a chat template, else text.
+
+        Raises:
+            ConfigError: messages before the prompt, and no template.
+        """
+        if task.history and not self.chat:
+            raise ConfigError(
+                f"task {task.id} has messages before its prompt, and the tokenizer of {self.model} has no chat "
+                "template to write them; export with a chat model"
+            )
+        return [*task.history, {"role": "user", "content": task.prompt}] if self.chat else task.prompt
 
     def write(self, name: str, text: str) -> None:
         (self.folder / name).write_text(text, encoding="utf-8")
