@@ -22,6 +22,7 @@ from polopt.methods.grpo_guard import GRPOGuardRatio, InverseTimeStep
 from polopt.methods.hapo import BoundedAdvantage, EntropyAdvantage, EntropyClip, EntropyLevel
 from polopt.methods.nft import NFTTerm
 from polopt.methods.otr import OneToken
+from polopt.methods.p3o_pairwise import PairwiseSurrogate
 from polopt.methods.rec import BalancedGroups, RatioGate
 from polopt.methods.rover import ValueRegression
 from polopt.methods.srpo_routing import TeacherCertainty
@@ -127,6 +128,10 @@ OBJECTIVES = {
     "steady entropy, linear": PartRow(
         Surrogate(trust=Unclipped(), weights=[STEERWeight(map="linear", low=0.1, high=3.0)]), honest=None
     ),
+    # The formula stops the gradient of the pair's weight, but a finite difference moves it.
+    "pairs, clipped together": PartRow(PairwiseSurrogate(), honest=None),
+    "pairs, clipped apart": PartRow(PairwiseSurrogate(clipping="separate", max_weight=1.0)),
+    "pairs, clipped token by token": PartRow(PairwiseSurrogate(clipping="tokens", clip=0.5), honest=None),
     "steady entropy, exact": PartRow(
         Surrogate(ratio=None, trust=Unclipped(), weights=[STEERWeight(score="exact", low=0.1, ratio=TokenRatio())]),
         honest=None,

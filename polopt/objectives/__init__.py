@@ -20,7 +20,7 @@ from polopt.objectives.implicit import (
     SumOfImplicitRewards,
 )
 from polopt.objectives.links import HingeLink, LogisticLink, PairLink, RegressionLink, SoftLink, SquaredLink
-from polopt.objectives.paired import PairedObjective
+from polopt.objectives.paired import EveryPair, Matching, PairedObjective
 from polopt.objectives.parts import Aggregate, Objective, Ratio, Regulariser, SurrogateTerm, Weight
 from polopt.objectives.ratios import OldPolicyRatio, SequenceRatio, TokenRatio
 from polopt.objectives.regression import RegressionObjective
@@ -45,6 +45,7 @@ __all__ = [
     "Distillation",
     "EntropyBonus",
     "EntropyTarget",
+    "EveryPair",
     "ExponentialAdvantageWeight",
     "ForwardKL",
     "GuidedLogRatioReward",
@@ -55,6 +56,7 @@ __all__ = [
     "LogProbReward",
     "LogRatioReward",
     "LogisticLink",
+    "Matching",
     "Objective",
     "ObjectiveSchedule",
     "OldPolicyRatio",
