@@ -12,7 +12,6 @@ from polopt.experience import Experience
 from polopt.lab import TabularPolicy, TokenTree, expectation
 from polopt.lab.effects import More, effect
 from polopt.lab.measure import training
-from polopt.lab.problems import digits
 from polopt.lab.source import TreeSource
 from polopt.lab.tree import flat_gradient
 from polopt.methods import p3o_pairwise as parts
@@ -95,14 +94,19 @@ def invariant() -> Finding:
     )
 
 
+def three_answers() -> tuple[TokenTree, TabularPolicy]:
+    """Returns answers of one or two tokens of two, and a policy."""
+    tree = TokenTree.full(2, 2, lambda _, answer: 0.3 + sum(answer), stop=1)
+    return tree, TabularPolicy(tree, spread=1.0, seed=3)
+
+
 @claim(
     "On policy each gradient is RLOO's, at any group size and with each clipping.",
     kind="identity",
     baseline="REINFORCE, which has the same mean",
 )
 def is_rloo() -> Finding:
-    tree = TokenTree.full(2, 2, lambda _, answer: 0.3 + sum(answer), stop=1)
-    policy = TabularPolicy(tree, spread=1.0, seed=3)
+    tree, policy = three_answers()
     apart = list[float]()
     for group in (2, 3):
         other = expectation(rloo(group=group, kl=0), tree, policy)
@@ -124,7 +128,7 @@ def is_rloo() -> Finding:
     baseline="RLOO, which has no ratio",
 )
 def off_policy() -> Finding:
-    tree, policy = digits()
+    tree, policy = three_answers()
     behaviour = TabularPolicy(tree, spread=0.7, seed=5)
     free = p3o_pairwise(clip=50.0, max_weight=1e9, kl=0)
     sides = {
