@@ -137,6 +137,7 @@ EXTRAS: dict[str, Extra] = {
         Extra("reference_point", _B, "float", "what implicit rewards of labels are compared with", _POINT),
         Extra("row_reward", _B, "float", "reward of rows without decisions, where reward is [B, T]", "rewards.Reward"),
         Extra("sampled", _B, "int", "number of the batch in which the row was sampled", "sampling.SuccessReplay"),
+        Extra("seat", _B, "int", "place of the row among those of its group, from 0", "methods.rso.RejectionSampled"),
         Extra("skipped", _B, "int", "shared groups that were passed over", "methods.sapo_swarm.Swarm"),
         Extra("solved", _B, "bool", "whether the row's task was solved", _LANGUAGE),
         Extra("std", _BT, "float", "standard deviation of that Gaussian", "Gaussian policies"),

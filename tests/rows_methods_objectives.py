@@ -22,14 +22,17 @@ from polopt.methods.grpo_guard import GRPOGuardRatio, InverseTimeStep
 from polopt.methods.hapo import BoundedAdvantage, EntropyAdvantage, EntropyClip, EntropyLevel
 from polopt.methods.nft import NFTTerm
 from polopt.methods.otr import OneToken
+from polopt.methods.p3o_pairwise import PairwiseSurrogate
 from polopt.methods.rec import BalancedGroups, RatioGate
 from polopt.methods.rover import ValueRegression
+from polopt.methods.rso import FirstRound, Tournament
 from polopt.methods.srpo_routing import TeacherCertainty
 from polopt.methods.steer import STEERWeight
 from polopt.objectives import (
     AuxiliaryLoss,
     Distillation,
     OldPolicyRatio,
+    PairedObjective,
     PolicyGradient,
     SequenceMean,
     SequenceRatio,
@@ -45,6 +48,13 @@ def token_batch(seed: int = 0, B: int = 9, T: int = 8, clean: bool = False) -> S
     batch = random_batch(seed, B, T, clean)
     tokens = torch.randint(0, VOCABULARY, (B, T), generator=torch.Generator().manual_seed(seed))
     return SampleBatch(batch.experience.replace(extras={"tokens": torch.where(batch.mask, tokens, -1)}), batch.leaves)
+
+
+def seated_batch(seed: int = 0, clean: bool = False) -> SampleBatch:
+    """A random batch whose rows have seats."""
+    batch = random_batch(seed, clean=clean)
+    seats = torch.randperm(len(batch.mask), generator=torch.Generator().manual_seed(seed))
+    return dataclasses.replace(batch, experience=batch.experience.replace(extras={"seat": seats}))
 
 
 def soft_targets_batch(seed: int = 0, clean: bool = False) -> SampleBatch:
@@ -127,6 +137,12 @@ OBJECTIVES = {
     "steady entropy, linear": PartRow(
         Surrogate(trust=Unclipped(), weights=[STEERWeight(map="linear", low=0.1, high=3.0)]), honest=None
     ),
+    "first round": PartRow(PairedObjective(matching=FirstRound()), batch=seated_batch),
+    "tournament": PartRow(PairedObjective(matching=Tournament()), batch=seated_batch),
+    # The formula stops the gradient of the pair's weight, but a finite difference moves it.
+    "pairs, clipped together": PartRow(PairwiseSurrogate(), honest=None),
+    "pairs, clipped apart": PartRow(PairwiseSurrogate(clipping="separate", max_weight=1.0)),
+    "pairs, clipped token by token": PartRow(PairwiseSurrogate(clipping="tokens", clip=0.5), honest=None),
     "steady entropy, exact": PartRow(
         Surrogate(ratio=None, trust=Unclipped(), weights=[STEERWeight(score="exact", low=0.1, ratio=TokenRatio())]),
         honest=None,

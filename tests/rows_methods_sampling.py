@@ -19,6 +19,7 @@ from polopt.methods.pf_ppo import RankedRows
 from polopt.methods.remix import CentredClip
 from polopt.methods.rex_rag import MixtureRatio
 from polopt.methods.rorecomp import SelectByField
+from polopt.methods.rso import RejectionSampled
 from polopt.methods.t_ppo import DecoupledTargets
 from polopt.methods.tempsamp_r1 import (
     AnchoredDemonstrations,
@@ -114,6 +115,8 @@ SELECTS = {
     "best and worst": PartRow(RankedRows(best=1, worst=1), key=group_and_outcome),
     "best and another": PartRow(RankedRows(best=1, others=1), key=group_and_outcome),
     "two by chance": PartRow(RankedRows(best=0, others=2, seed=7), key=group_and_outcome),
+    "accepted": PartRow(RejectionSampled(count=2)),
+    "accepted, of the sampler": PartRow(RejectionSampled(count=1, beta=0.3, law="sampler", seed=2)),
     "marked": PartRow(SelectByField(), batch=chosen_batch),
     "replaced": PartRow(ReplacedBySolutions(), batch=demonstration_batch),
 }

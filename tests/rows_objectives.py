@@ -21,6 +21,7 @@ from polopt.objectives import (
     Distillation,
     EntropyBonus,
     EntropyTarget,
+    EveryPair,
     ExponentialAdvantageWeight,
     ForwardKL,
     GuidedLogRatioReward,
@@ -229,6 +230,11 @@ OBJECTIVES = {
     "rebel": PartRow(
         PairedObjective(
             implicit=LogRatioReward(scale=0.5, anchor="sampler"), link=RegressionLink(scale=0.3), by="advantage"
+        )
+    ),
+    "rebel with ties": PartRow(
+        PairedObjective(
+            implicit=LogRatioReward(scale=1.0, anchor="sampler"), link=RegressionLink(), matching=EveryPair(ties=True)
         )
     ),
     "dpo of votes": PartRow(PairedObjective(link=SoftLink())),

@@ -38,6 +38,7 @@ def unknown(algorithm: po.Algorithm, batch: po.Experience) -> set[str]:
     """What the algorithm reads that neither the tree's batch nor a policy on the tree can say; nothing, for most."""
     filled = {k for k, v in vars(batch).items() if v is not None} | {f"extras.{k}" for k in batch.extras}
     filled |= {"advantage", "extras.advantages"}  # credit's
+    filled |= {name for select in algorithm.select for name in select.all_writes}
     return (algorithm.active_fields("reads") - filled) | (algorithm.active_fields("policy_outputs") - OUTPUTS)
 
 

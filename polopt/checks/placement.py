@@ -17,6 +17,7 @@ from polopt.objectives import (
     Branch,
     BranchedObjective,
     ImplicitReward,
+    Matching,
     Objective,
     PairedObjective,
     PairLink,
@@ -49,6 +50,7 @@ IN_OBJECTIVES: tuple[tuple[type[Part], str, Callable[[Any, Surrogate], Objective
     (Regulariser, "regulariser", lambda part, host: host.but(regularise=[part])),
     (ImplicitReward, "implicit reward", lambda part, host: PairedObjective(implicit=part)),
     (PairLink, "link of pairs", lambda part, host: PairedObjective(link=part)),
+    (Matching, "matching", lambda part, host: PairedObjective(matching=part)),
     (Mask, "mask", lambda part, host: BranchedObjective(routes=[Branch(objective=host, rows=part)])),
 )
 IN_CREDIT: tuple[tuple[type[Part], str, Callable[[Any], Credit]], ...] = (

@@ -29,7 +29,7 @@ from polopt.objectives.links import (
     SoftLink,
     SquaredLink,
 )
-from polopt.objectives.paired import PairedObjective
+from polopt.objectives.paired import EveryPair, Matching, PairedObjective
 from polopt.objectives.parts import Aggregate, Objective, Ratio, Regulariser, SurrogateTerm, Weight
 from polopt.objectives.ratios import OldPolicyRatio, SequenceRatio, TokenRatio
 from polopt.objectives.regression import RegressionObjective
@@ -54,6 +54,7 @@ __all__ = [
     "Distillation",
     "EntropyBonus",
     "EntropyTarget",
+    "EveryPair",
     "ExponentialAdvantageWeight",
     "ForwardKL",
     "GuidedLogRatioReward",
@@ -65,6 +66,7 @@ __all__ = [
     "LogProbReward",
     "LogRatioReward",
     "LogisticLink",
+    "Matching",
     "Objective",
     "ObjectiveSchedule",
     "OldPolicyRatio",

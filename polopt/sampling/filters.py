@@ -132,14 +132,18 @@ class RandomSelect(Select):
     def setup(self) -> None:
         self.register_buffer("drawn", torch.zeros((), dtype=torch.int64))
 
-    def uniform(self, experience: Experience) -> Tensor:
-        """Returns one number in [0, 1) for each row of a batch, [B], float64."""
+    def generator(self) -> torch.Generator:
+        """Returns the random generator of the next batch."""
         drawn = self.get_buffer("drawn")
         # A text as the seed, so that seed 0 on its second batch differs from seed 1 on its first.
         seed = random.Random(f"{self.seed}/{int(drawn)}").getrandbits(63)
         if self.training:
             drawn.add_(1)
-        numbers = torch.rand(len(experience), dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+        return torch.Generator().manual_seed(seed)
+
+    def uniform(self, experience: Experience) -> Tensor:
+        """Returns one number in [0, 1) for each row of a batch, [B], float64."""
+        numbers = torch.rand(len(experience), dtype=torch.float64, generator=self.generator())
         return numbers.to(experience.device)
 
 
