@@ -36,7 +36,7 @@ SMALL: dict[str, dict[str, Any]] = {
 }
 
 # Frozen policies that the stage names, for methods that compare with them.
-NAMED = {"rto": "dpo", "tgdpo": "guide"}
+NAMED = {"aligndistil": ("dpo", "reverse"), "rto": ("dpo",), "tgdpo": ("guide",)}
 
 # Tasks that tell signals beside the reward, for methods that read some.
 TOLD = {
@@ -96,7 +96,7 @@ def test_two_steps(slug: str, dtype: str, warmed: Warmed, pairs: dict[str, Any],
     stages = {"method": {**method, "steps": 2, "rows": 16, "group": 8, "minibatches": 2, "micro_rows": 5}}
     policy = {"model": str(warmed(world, dtype)), "dtype": dtype}
     if slug in NAMED:
-        stages["method"]["policies"] = {NAMED[slug]: {"model": policy["model"]}}
+        stages["method"]["policies"] = {name: {"model": policy["model"]} for name in NAMED[slug]}
     settings = recipe(stages=stages, policy=policy, evaluation={"problems": 4}, checkpoint=100, **world)
     # What is for other policies is refused before anything runs.
     if slug not in NAMED and LANGUAGE.lacking(catalogue.method(slug)):
