@@ -36,7 +36,7 @@ SMALL: dict[str, dict[str, Any]] = {
 }
 
 # Frozen policies that the stage names, for methods that compare with them.
-NAMED = {"aligndistil": ("dpo", "reverse"), "rto": ("dpo",), "tgdpo": ("guide",)}
+NAMED = {"aligndistil": ("dpo", "reverse"), "rto": ("dpo",), "salsa": ("soup",), "tgdpo": ("guide",)}
 
 # Tasks that tell signals beside the reward, for methods that read some.
 TOLD = {
