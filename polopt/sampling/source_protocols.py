@@ -114,9 +114,11 @@ class SolutionSource(Source, Protocol):
 class PairSource(Source, Protocol):
     """A source whose tasks come with a preferred and a rejected answer."""
 
-    def pairs(self, rows: int) -> Experience:
+    def pairs(self, rows: int, tasks: Tensor | None = None) -> Experience:
         """Returns the next rows / 2 tasks with their two answers as decisions, the preferred one in the row before the
         rejected one: `mask`, `outcome` = 1 and 0, `group` the task's place.
+
+        tasks: the numbers [rows / 2] of the tasks, in place of the next ones.
 
         There is no `rollout_logp`, since no policy sampled the answers.
         """

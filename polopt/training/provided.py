@@ -59,7 +59,8 @@ _COME_WITHOUT: Mapping[str, str] = {
     "pairs": "compares preferred with rejected answers, and the tasks come without; take tasks.kind: pairs, or another "
     "method",
     "rollouts": "samples answers, and nothing verifies them: all that is known of these tasks are pairs of a preferred "
-    "and a rejected answer; take a method that learns from pairs, as dpo, or tasks with a verifier",
+    "and a rejected answer; take a method that learns from pairs, as dpo, a reward that does not read the outcome, as "
+    "rewards.JudgedReward, or tasks with a verifier",
 }
 
 
@@ -74,7 +75,7 @@ def with_tasks(capabilities: Capabilities, algorithm: Algorithm, split: TaskSpli
             ("texts", lambda: bool(split.texts)),
             ("demonstrations", lambda: _demonstrates(split.train)),
             ("pairs", lambda: split.train[0].rejected is not None),
-            ("rollouts", lambda: are_verified(split.train)),
+            ("rollouts", lambda: are_verified(split.train) or not _reads_outcome(algorithm)),
         )
         if name in required and not there()
     }
@@ -129,6 +130,12 @@ def check_effects(algorithm: Algorithm, situation: Situation) -> list[str]:
             raise ConfigError(f"{where}: {sentence}")
         cautions += [f"{where}: {sentence}" for sentence in part.cautions(situation)]
     return list(dict.fromkeys(cautions))
+
+
+def _reads_outcome(algorithm: Algorithm) -> bool:
+    """Returns whether the environment's reward of a rollout has an effect on it."""
+    parts = (algorithm.reward, algorithm.sampling, algorithm.objective, *algorithm.select)
+    return bool({"outcome", "reward"} & frozenset[str]().union(*(part.required_fields for part in parts)))
 
 
 def _demonstrates(tasks: Tasks) -> bool:

@@ -194,8 +194,9 @@ class LanguageSource:
         start = shuffle % -(-len(ids) // length) * length
         return ids[start : start + length]
 
-    def pairs(self, rows: int) -> Experience:
-        return self._unsampled(self.player.pairs(self._tasks(self._next(rows // 2))))
+    def pairs(self, rows: int, tasks: Tensor | None = None) -> Experience:
+        numbers = self._next(rows // 2) if tasks is None else tasks.tolist()
+        return self._unsampled(self.player.pairs(self._tasks(numbers)))
 
     def _shown(self, rows: Sequence[EpisodeRecord]) -> Experience:
         experience = self._unsampled(rows)

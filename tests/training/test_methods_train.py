@@ -90,7 +90,7 @@ def test_two_steps(slug: str, dtype: str, warmed: Warmed, pairs: dict[str, Any],
     world = {key: own.pop(key) for key in ("tasks", "limit") if key in own}
     if any(name.startswith(SIGNAL) for name in catalogue.method(slug).required_fields):
         world = {"tasks": TOLD, "limit": 4} | world
-    if "pairs" in catalogue.method(slug).sampling.source_capabilities:
+    if any("pairs" in part.source_capabilities for part in catalogue.method(slug).parts()):
         world = {"tasks": pairs} | world
     method = {"but": own.pop("but", {}), "method": {"name": slug, **own}}
     stages = {"method": {**method, "steps": 2, "rows": 16, "group": 8, "minibatches": 2, "micro_rows": 5}}
