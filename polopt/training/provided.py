@@ -47,6 +47,7 @@ LANGUAGE = Capabilities(
         **dict.fromkeys(
             TEACHER_FIELDS, _CANNOT + "give the algorithm a teacher, as teacher: {part: teachers.SelfTeacher}"
         ),
+        "extras.extrapolation": _CANNOT + "give the algorithm a teacher, as teacher: {part: teachers.ContrastTeacher}",
     },
 )
 # Property that tasks may lack -> the clause of the sentence on a part that needs it.

@@ -18,6 +18,7 @@ from polopt.objectives import Distillation
 from polopt.part_diff import diff
 from polopt.sampling import Demonstrations, Rollouts
 from polopt.teachers import CONTRAST_FIELDS, ContrastTeacher, SelfTeacher
+from polopt.training.provided import LANGUAGE
 
 
 def two(tree: TokenTree) -> dict[str, TabularPolicy]:
@@ -130,6 +131,8 @@ def test_what_makes_no_teacher_is_refused() -> None:
         aligndistil(contrast="the reverse")
     with pytest.raises(ValueError, match="beta must be > 0, found 0"):
         aligndistil(beta=0.0)
+    refused = LANGUAGE.refusals(aligndistil().but(teacher=None))
+    assert any("teacher: {part: teachers.ContrastTeacher}" in sentence for sentence in refused)
     tree = TokenTree.bandit([0.0, 1.0])
     policy = TabularPolicy(tree)
     with pytest.raises(TypeError, match="spec must be a SelfTeacher"):
