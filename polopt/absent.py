@@ -33,7 +33,7 @@ ABSENT = {
     "a3c": f"{NOT_YET}; `ppo` with one epoch and one minibatch a batch takes the same first step as A2C",
     "trpo": f"{NOT_YET}; `ppo` replaces its constrained step by a clip",
     "npg": f"{NOT_YET}; `ppo` replaces a constrained step by a clip",
-    "mpo": f"{NOT_YET}; `mpo-meta` is another method of that abbreviation",
+    "mpo": f"{NOT_YET}; `mpo-meta` and `mpo-easyhard` are other methods of that abbreviation",
     "impala": f"{NOT_YET}; `ppo` is the actor-critic method here",
     "appo": f"{NOT_YET}; `ppo` is the method that it runs asynchronously",
     "vapo": f"{NOT_YET}; `ppo` is what it begins from",

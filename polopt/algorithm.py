@@ -17,7 +17,7 @@ from polopt.part import Part
 from polopt.rewards import OutcomeReward, Reward
 from polopt.sampling import Rollouts, Sampling, Select, select_rows
 from polopt.schedules import Schedule, now
-from polopt.teachers import SelfTeacher
+from polopt.teachers import TeacherSpec
 from polopt.values import check_values
 
 
@@ -42,7 +42,7 @@ class Algorithm(Part):
     select: Sequence[Select] = ()
     objective: Objective = Surrogate()
     reference_tau: float | Schedule = 0.0
-    teacher: SelfTeacher | None = None
+    teacher: TeacherSpec | None = None
 
     def setup(self) -> None:
         if isinstance(self.reference_tau, float) and not 0 <= self.reference_tau <= 1:

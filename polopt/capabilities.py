@@ -14,7 +14,6 @@ from polopt.names import nearest
 from polopt.part import Part, default_of, settings_of, to_plain
 from polopt.part_names import name_of
 from polopt.sampling import Rollouts
-from polopt.teachers import TEACHER_FIELDS
 
 LackKind = Literal[
     "field",
@@ -159,7 +158,7 @@ class Capabilities:
         sampling = {id(part) for part in algorithm.sampling.parts()} if self.sampling_settings is not None else set()
         written = frozenset[str]().union(*(part.writes for part in algorithm.parts() if id(part) not in sampling))
         if algorithm.teacher is not None and self.teaches:
-            written |= TEACHER_FIELDS
+            written |= algorithm.teacher.signals
         for part in algorithm.parts():
             if id(part) in learning:
                 known = self.loss_fields | (written if self.carries_fields else frozenset())

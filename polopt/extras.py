@@ -82,6 +82,7 @@ EXTRAS: dict[str, Extra] = {
         Extra("episode_return", _BT, "float", "undiscounted return of the episode that ended there", _CONTROL),
         Extra("explored", _B, "bool", "rows that are leaves of a lookahead tree", "methods.latr.LookaheadRollouts"),
         Extra("external", _B, "bool", "rows sampled by another node", "methods.sapo_swarm.Swarm"),
+        Extra("extrapolation", _BT, "float", "weight of a teacher's contrast of two policies", _TEACHER),
         Extra("features", ("B", "T", "F"), "float", "features of each decision in its state", "the source"),
         Extra("feedback", _B, "list", "text with which the world answered, or None", _LANGUAGE),
         Extra("given", _B, "int", "decisions of the demonstrated solution that began the row", _LANGUAGE),

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Literal
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
+from polopt import ops
+from polopt.anchor import check_anchor
 from polopt.evaluation import Evaluation
 from polopt.experience import Experience
 from polopt.features import IsCorrect, RowMask
+from polopt.fields import policy_field
 from polopt.part import Part
 
-__all__ = ["Feedback", "First", "Hint", "SelfTeacher", "Sibling"]
+__all__ = ["ContrastTeacher", "Feedback", "First", "Hint", "SelfTeacher", "Sibling", "TeacherSpec"]
 
 # The fields that the training loop fills in for an algorithm with a teacher, if some part declares them. In
 # rows without a teacher's signal the numbers are 0 and the ids -1.
@@ -24,6 +28,8 @@ TEACHER_FIELDS = frozenset(
     f"extras.{name}"
     for name in ("has_teacher_signal", "teacher_logp", "teacher_entropy", "candidates", "teacher_candidate_logp")
 )
+# Those of `ContrastTeacher`. extrapolation [B, T]: the weight of the contrast at each decision.
+CONTRAST_FIELDS = TEACHER_FIELDS - {"extras.teacher_logp", "extras.teacher_entropy"} | {"extras.extrapolation"}
 
 
 def check_wording(part: Any, *names: str) -> None:
@@ -121,7 +127,25 @@ class First(Hint):
         return [next((text for text in row if text is not None), None) for row in zip(*every, strict=True)]
 
 
-class SelfTeacher(Part):
+class TeacherSpec(Part):
+    """The settings of a teacher: a policy that the loop evaluates on the learner's decisions.
+
+    signals: the fields that it fills in. keeps_copy: whether it keeps a copy of the learner's weights.
+    names_candidates: whether the learner is evaluated once more, for the candidates.
+    """
+
+    signals: ClassVar[frozenset[str]] = TEACHER_FIELDS
+
+    @property
+    def keeps_copy(self) -> bool:
+        return False
+
+    @property
+    def names_candidates(self) -> bool:
+        return False
+
+
+class SelfTeacher(TeacherSpec):
     """The policy itself as teacher, with a moving average of its weights and a hint in its prompt.
 
     hint: computes each row's hint.
@@ -149,9 +173,68 @@ class SelfTeacher(Part):
                 f"teachers.SelfTeacher: need 0 <= rate <= 1 and top >= 1, found {self.rate} and {self.top}"
             )
 
+    @property
+    def keeps_copy(self) -> bool:
+        return self.rate < 1
+
+    @property
+    def names_candidates(self) -> bool:
+        return self.chosen_by == "policy"
+
     def forward(self, experience: Experience) -> list[str | None]:
         """Returns the hint of each row."""
         return self.hint(experience)
+
+
+class ContrastTeacher(TeacherSpec):
+    """Two frozen policies that the stage names, p and q, as one teacher, which goes on from q to p and beyond:
+
+        log teacher = log p + w (log p - log q) - log Z,    w = kappa D + floor,    D = sum_a |p(a) - q(a)|
+
+    at every decision, so that it goes further where the two differ more. D is in [0, 2].
+
+    policy, contrast: the names of p and q.
+    kappa (>= 0): 0 gives every decision the weight `floor`.
+    floor (> 0): the least weight.
+    top: the number of candidates, the likeliest under p; all if there are fewer. The other choices are one more, for
+        which D counts their sums, and whose weight counts only as far as both sums exceed rounding.
+
+    Source: AlignDistil, arXiv:2503.02832.
+    """
+
+    policy: str = "dpo"
+    contrast: str = "reverse"
+    kappa: float = 15.0
+    floor: float = 1e-3
+    top: int = 100
+
+    signals = CONTRAST_FIELDS
+
+    @property
+    def reads(self) -> frozenset[str]:  # type: ignore[override]
+        return frozenset({policy_field(self.policy), policy_field(self.contrast)})
+
+    def setup(self) -> None:
+        for name in (self.policy, self.contrast):
+            check_anchor(self, name)
+        if self.kappa < 0 or self.floor <= 0 or self.top < 1:
+            raise ValueError(
+                f"teachers.ContrastTeacher: need kappa >= 0, floor > 0 and top >= 1, found {self.kappa}, {self.floor} "
+                f"and {self.top}"
+            )
+
+    def forward(self, policy: Tensor, contrast: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns the teacher's log-probabilities of the candidates [..., C], and the weight w [...].
+
+        policy, contrast: log-probabilities [..., C] of the candidates under p and q.
+        """
+        p, q = ops.with_rest(policy), ops.with_rest(contrast)
+        weight = self.kappa * (p.exp() - q.exp()).abs().sum(-1) + self.floor
+        gap = p - q
+        least = torch.finfo(p.dtype).eps ** 0.5
+        rest = [x[..., -1:].clamp(min=math.log(least)) for x in (p, q)]
+        gap = torch.cat([gap[..., :-1], rest[0] - rest[1]], -1)
+        return (p + weight[..., None] * gap).log_softmax(-1)[..., :-1], weight
 
 
 def moved(values: Tensor, source: Tensor, target: Tensor, blank: int = 0) -> Tensor:
@@ -203,3 +286,27 @@ def filled(
             full[rows] = moved(values, hinted.mask, mask, blank)
             found[name] = full
     return experience.replace(extras=found)
+
+
+# Evaluates the policy of a field of the batch: (field, batch, outputs, top).
+EvaluateField = Callable[[str, Experience, frozenset[str], int], Evaluation]
+
+
+@torch.no_grad()
+def contrasted(
+    experience: Experience, names: frozenset[str], spec: ContrastTeacher, evaluate: EvaluateField
+) -> Experience:
+    """Returns the batch with those of `CONTRAST_FIELDS` that are among `names`."""
+    mask = experience.mask
+    own = evaluate(policy_field(spec.policy), experience, frozenset(), spec.top).extras
+    others = experience.replace(extras={"candidates": own["candidates"]})
+    theirs = evaluate(policy_field(spec.contrast), others, frozenset({"extras.candidate_logp"}), 0).extras
+    p, q = (torch.where(mask[..., None], x["candidate_logp"], ops.NOTHING) for x in (own, theirs))
+    logp, weight = spec(p, q)
+    found = {
+        "has_teacher_signal": mask.any(1),
+        "candidates": torch.where(mask[..., None], own["candidates"], -1),
+        "teacher_candidate_logp": torch.where(mask[..., None], logp, 0),
+        "extrapolation": torch.where(mask, weight, 0),
+    }
+    return experience.replace(extras={name: value for name, value in found.items() if f"extras.{name}" in names})

@@ -11,6 +11,7 @@ from row_batches import group_and_outcome, taught_row, text_batch
 from rows_credit import BY_TOKEN
 
 from polopt.credit import RelativeAdvantage
+from polopt.methods.aligndistil import ExtrapolationWeight
 from polopt.methods.bapo_clip import BalancedClip
 from polopt.methods.bupo import LayerEntropy, LayerRatio
 from polopt.methods.chord import UncertaintyWeight
@@ -131,6 +132,9 @@ OBJECTIVES = {
     ),
     # The formula stops the gradients of targets, weights and the teacher.
     "value regression": taught_row(Surrogate(ratio=OldPolicyRatio(), trust=ValueRegression(rho=0.7)), honest=None),
+    "extrapolation": taught_row(
+        Surrogate(ratio=None, trust=Distillation(alpha=1.0), weights=[ExtrapolationWeight()]), honest=None
+    ),
     "teacher certainty": taught_row(Surrogate(ratio=None, trust=Distillation(), weights=[TeacherCertainty(beta=2.0)])),
     # The formula stops the gradient of the weights, but a finite difference moves them.
     "steady entropy": PartRow(Surrogate(weights=[STEERWeight(low=0.3)]), honest=None),

@@ -15,6 +15,7 @@ from polopt.experience import Experience
 from polopt.features import IsCorrect
 from polopt.methods.d3s import HighestVariance, TopDecisions
 from polopt.methods.econprover import ShortestCorrect
+from polopt.methods.mpo_easyhard import EasyPairs
 from polopt.methods.pf_ppo import RankedRows
 from polopt.methods.remix import CentredClip
 from polopt.methods.rex_rag import MixtureRatio
@@ -117,6 +118,8 @@ SELECTS = {
     "two by chance": PartRow(RankedRows(best=0, others=2, seed=7), key=group_and_outcome),
     "accepted": PartRow(RejectionSampled(count=2)),
     "accepted, of the sampler": PartRow(RejectionSampled(count=1, beta=0.3, law="sampler", seed=2)),
+    "easy pairs": PartRow(EasyPairs(reward=OutcomeReward(), gamma=0.5), key=group_and_outcome),
+    "easy pairs, signed": PartRow(EasyPairs(reward=OutcomeReward(), gamma=0.1, gap="signed"), key=group_and_outcome),
     "marked": PartRow(SelectByField(), batch=chosen_batch),
     "replaced": PartRow(ReplacedBySolutions(), batch=demonstration_batch),
 }

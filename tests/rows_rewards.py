@@ -65,6 +65,7 @@ REWARDS = {
     "overlong": PartRow(OverlongPenalty(limit=6, buffer=3)),
     "overlong by horizon": PartRow(OverlongPenalty()),
     "kl": PartRow(KLPenalty()),
+    "kl from old": PartRow(KLPenalty(anchor="old")),
     "kl by k3": PartRow(KLPenalty(estimator="k3")),
     "dpo's reward": PartRow(PolicyLogRatio(coefficient=0.5, limit=0.4, policy="guide")),
     "win rate": PartRow(WinRate()),

@@ -192,6 +192,7 @@ def taught_batch(seed: int = 0, B: int = 9, T: int = 8, clean: bool = False) -> 
     outputs |= {"entropy_of_layer_1": normal(B, T).abs(), "candidate_logp": law(g, B, T)}
     extras |= {"teacher_logp": -2 + normal(B, T), "teacher_entropy": normal(B, T).abs()}
     extras["teacher_candidate_logp"] = law(g, B, T)
+    extras["extrapolation"] = 0.5 + torch.rand(B, T, generator=g, dtype=torch.float64)
     if not clean:
         outputs, extras = ({k: poisoned(v, mask) for k, v in x.items()} for x in (outputs, extras))
     extras |= {

@@ -4,7 +4,7 @@ from polopt.lab.gaussian import ChainSource, GaussianChain
 from polopt.lab.measure import BiasVariance, LeafGradient, bias_variance, expectation, learning, train, training
 from polopt.lab.policy import LinearPolicy, TabularPolicy, TinyTransformer
 from polopt.lab.source import TreeSource
-from polopt.lab.teacher import HintedPolicy, TreeTeacher
+from polopt.lab.teacher import HintedPolicy, TreeContrast, TreeTeacher, tree_teacher
 from polopt.lab.tree import TokenTree, TreePolicy, flat_gradient
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "TabularPolicy",
     "TinyTransformer",
     "TokenTree",
+    "TreeContrast",
     "TreePolicy",
     "TreeSource",
     "TreeTeacher",
@@ -26,4 +27,5 @@ __all__ = [
     "learning",
     "train",
     "training",
+    "tree_teacher",
 ]

@@ -17,12 +17,11 @@ from polopt.evaluation import OUTPUTS, Evaluation
 from polopt.experience import Experience
 from polopt.lab.provided import check_on_tree
 from polopt.lab.source import Draw, TreeSource
-from polopt.lab.teacher import TreeTeacher
+from polopt.lab.teacher import TreeContrast, TreeTeacher
 from polopt.lab.tree import TokenTree, TreePolicy
 from polopt.sampling.parts import RolloutRequest
 from polopt.stepping import StepHooks, take_step
 from polopt.support import PLAIN, Support
-from polopt.teachers import TEACHER_FIELDS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -261,7 +260,7 @@ def train(
     seed: int = 0,
     reference: TreePolicy | None = None,
     draw: Draw | None = None,
-    teacher: TreeTeacher | None = None,
+    teacher: TreeTeacher | TreeContrast | None = None,
     watch: Callable[[], float] | None = None,
     **source_settings: Any,
 ) -> list[float]:
@@ -295,7 +294,7 @@ def training(
     seed: int = 0,
     reference: TreePolicy | None = None,
     draw: Draw | None = None,
-    teacher: TreeTeacher | None = None,
+    teacher: TreeTeacher | TreeContrast | None = None,
     **source_settings: Any,
 ) -> Iterator[tuple[Experience, TreeSource]]:
     """Trains as `train` does, without end, and yields each batch that was learned from and its source.
@@ -332,7 +331,7 @@ def learning(
     epochs: int = 1,
     reference: TreePolicy | None = None,
     previous: TreePolicy | None = None,
-    teacher: TreeTeacher | None = None,
+    teacher: TreeTeacher | TreeContrast | None = None,
 ) -> Iterator[Experience]:
     """Trains as `training` does, from any source with a method `refresh` for changed policies, and yields each batch.
 
@@ -361,7 +360,7 @@ class _Descent(StepHooks):
         epochs: int,
         reference: TreePolicy | None,
         previous: TreePolicy | None,
-        teacher: TreeTeacher | None,
+        teacher: TreeTeacher | TreeContrast | None,
     ) -> None:
         self.algorithm, self.policy, self.rate, self.epochs = algorithm, policy, rate, epochs
         self.reference, self.previous, self.teacher = reference, previous, teacher
@@ -370,7 +369,7 @@ class _Descent(StepHooks):
     def provide(self, experience: Experience) -> Experience:
         if self.teacher is None:
             return experience
-        return self.teacher.teach(experience, TEACHER_FIELDS & self.algorithm.active_fields("reads"))
+        return self.teacher.teach(experience, self.teacher.spec.signals & self.algorithm.active_fields("reads"))
 
     @torch.no_grad()
     def begin_update(self, experience: Experience, chosen: Experience) -> None:

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from polopt.metrics import PrinciplePreferences, RankedPairs, TabularRewardPair
+from polopt.metrics import PrinciplePreferences, RankedPairs, ScoredTokens, TabularRewardPair
 from polopt.metrics.discretion import COMPARISON_ROWS
 from polopt.metrics.ranking import PAIR_ROWS
 from polopt.metrics.reward_rows import TRANSITION_ROWS
 from polopt.metrics.row_format import RowFormat
+from polopt.metrics.token_credit import TOKEN_ROWS
 from polopt.problems.mdp import random_mdp
 
 
@@ -48,9 +49,21 @@ def preferences_by_principle(seed: int) -> PrinciplePreferences:
     return PrinciplePreferences(votes, draw.choice([-1.0, 1.0], size=(60, 2)))
 
 
+def scored_answers(seed: int) -> ScoredTokens:
+    """Returns 40 answers of 1 to 8 tokens, with a policy near its reference and a wrong token in every second one."""
+    draw = np.random.default_rng(seed)
+    lengths = draw.integers(1, 9, 40)
+    mask = np.arange(8) < lengths[:, None]
+    reference = -draw.exponential(1.0, mask.shape)
+    policy = np.minimum(reference + draw.normal(0, 1, mask.shape), -0.01)
+    wrong = (np.arange(8) == draw.integers(0, lengths)[:, None]) & (np.arange(40) % 2 == 0)[:, None]
+    return ScoredTokens(mask, policy, reference, wrong)
+
+
 # Format -> data from a seed, that can be indexed by a permutation of len(data).
 EXAMPLES: dict[RowFormat, Callable[[int], Any]] = {
     TRANSITION_ROWS: reward_pair,
     PAIR_ROWS: ranked,
     COMPARISON_ROWS: preferences_by_principle,
+    TOKEN_ROWS: scored_answers,
 }

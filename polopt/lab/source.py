@@ -360,10 +360,10 @@ class TreeSource:
         """Returns demonstrated answers to the next `rows` prompts, with outcome 1."""
         return self._shown(self.demonstrations, self.take(rows))
 
-    def pairs(self, rows: int) -> Experience:
-        """Samples two answers to each of the next rows / 2 prompts, with Bradley-Terry preferences of the outcomes as
-        rewards."""
-        drawn = self.rollout(RolloutRequest(self.take(rows // 2), 2, PLAIN))
+    def pairs(self, rows: int, tasks: Tensor | None = None) -> Experience:
+        """Samples two answers to each of the next rows / 2 prompts, or of these, with Bradley-Terry preferences of the
+        outcomes as rewards."""
+        drawn = self.rollout(RolloutRequest(self.take(rows // 2) if tasks is None else tasks, 2, PLAIN))
         one, other = drawn.outcome.view(-1, 2).T
         order = torch.arange(len(drawn)).view(-1, 2)
         swapped = torch.rand(len(one), generator=self.generator) > torch.sigmoid(one - other).float()

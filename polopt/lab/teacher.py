@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Literal
 
 import torch
@@ -11,9 +12,10 @@ from torch import Tensor, nn
 from polopt import ops
 from polopt.evaluation import Evaluation
 from polopt.experience import Experience
+from polopt.fields import policy_field
 from polopt.lab.policy import ABSENT, TabularPolicy, extra_outputs
 from polopt.policies.average import Average
-from polopt.teachers import SelfTeacher, filled, without_teacher
+from polopt.teachers import ContrastTeacher, SelfTeacher, TeacherSpec, contrasted, filled, without_teacher
 
 
 class HintedPolicy(nn.Module):
@@ -57,8 +59,10 @@ class TreeTeacher:
     """
 
     def __init__(
-        self, policy: TabularPolicy, spec: SelfTeacher, *, pull: float = 5.0, sees: Literal["all", "decisive"] = "all"
+        self, policy: TabularPolicy, spec: TeacherSpec, *, pull: float = 5.0, sees: Literal["all", "decisive"] = "all"
     ) -> None:
+        if not isinstance(spec, SelfTeacher):
+            raise TypeError(f"TreeTeacher: spec must be a SelfTeacher, found {spec!r}; use lab.tree_teacher")
         self.tree, self.policy, self.spec = policy.tree, policy, spec
         self.average = Average(policy, spec.rate)
         self.hinted = HintedPolicy(self.average.policy, pull, sees)
@@ -90,3 +94,32 @@ class TreeTeacher:
     def follow(self) -> None:
         """Updates the average after the policy has learned from a batch."""
         self.average.follow()
+
+
+class TreeContrast:
+    """The teacher of an algorithm on a tree that is made of two frozen policies.
+
+    policies: by name; `reference` and those that the teacher's settings name.
+    """
+
+    def __init__(self, spec: ContrastTeacher, policies: Mapping[str, TabularPolicy]) -> None:
+        self.spec, self.policies = spec, {policy_field(name): policy for name, policy in policies.items()}
+
+    def teach(self, experience: Experience, names: frozenset[str]) -> Experience:
+        """Returns the batch with those of `teachers.CONTRAST_FIELDS` that are among `names`."""
+        return contrasted(experience, names, self.spec, self._evaluate)
+
+    def _evaluate(self, field: str, batch: Experience, outputs: frozenset[str], top: int) -> Evaluation:
+        return self.policies[field].evaluate(batch, outputs, top=top)
+
+    def follow(self) -> None:
+        """Both policies are frozen."""
+
+
+def tree_teacher(
+    policy: TabularPolicy, spec: TeacherSpec | None, policies: Mapping[str, TabularPolicy]
+) -> TreeTeacher | TreeContrast | None:
+    """Returns the teacher of an algorithm on a tree; None if it has none. policies: the frozen ones, by name."""
+    if isinstance(spec, ContrastTeacher):
+        return TreeContrast(spec, policies)
+    return TreeTeacher(policy, spec) if isinstance(spec, SelfTeacher) else None

@@ -67,6 +67,7 @@ from polopt.metrics.scaling import Sigmoid, fit_sigmoid
 from polopt.metrics.sequential import anytime_interval, anytime_p, evidence
 from polopt.metrics.signal import mixed_groups
 from polopt.metrics.stability import Stability, policy_stability, q_values
+from polopt.metrics.token_credit import ScoredTokens, TokenTrace
 from polopt.metrics.weighted import WeightedTerms, WeightsError
 
 __all__ = [
@@ -105,10 +106,12 @@ __all__ = [
     "RewardRegret",
     "RowFormat",
     "SampledRewardPair",
+    "ScoredTokens",
     "Sigmoid",
     "Stability",
     "TabularRewardPair",
     "TabularValues",
+    "TokenTrace",
     "TrajectoryImportanceSampling",
     "VerifierErrors",
     "WeightedTerms",

@@ -13,11 +13,6 @@ from polopt.experience import Experience
 from polopt.objectives.parts import SurrogateTerm
 
 
-def with_rest(logp: Tensor) -> Tensor:
-    """Appends to log-probabilities [..., K] of some choices that of all others together, [..., K + 1]."""
-    return torch.cat([logp, ops.log1mexp(logp.logsumexp(-1, keepdim=True))], -1)
-
-
 class Distillation(SurrogateTerm):
     """Divergence between the policy p and the teacher q at each decision, over the candidates that the teacher was
     evaluated on, `extras["candidates"]` [B, T, K]; neither ratio nor advantage enters.
@@ -45,7 +40,7 @@ class Distillation(SurrogateTerm):
         # Without a teacher's signal any distribution with a finite gradient will do.
         p, q = (torch.where(has_signal[..., None], logp, -ops.LIMIT) for logp in candidate_logps)
         if self.rest == "bucket":
-            p, q = with_rest(p), with_rest(q)
+            p, q = ops.with_rest(p), ops.with_rest(q)
         else:
             p, q = p.log_softmax(-1), q.log_softmax(-1)
         terms = torch.where(has_signal, ops.jensen_shannon(p, q, self.alpha), 0)

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from polopt.ops.distributions import NOTHING, entropy_of, heated, kept_choices, log1mexp, mean_logp, wide
+from polopt.ops.distributions import (
+    NOTHING,
+    entropy_of,
+    heated,
+    kept_choices,
+    log1mexp,
+    mean_logp,
+    wide,
+    with_rest,
+)
 from polopt.ops.divergence import LIMIT, KLEstimator, jensen_shannon, kl_estimate
 from polopt.ops.entropy import entropy_level, entropy_scale, temperatures
 from polopt.ops.grouped import (
@@ -73,4 +82,5 @@ __all__ = [
     "turns",
     "uniform",
     "wide",
+    "with_rest",
 ]

@@ -49,6 +49,11 @@ def mean_logp(logp: Float[Tensor, "*N V"]) -> Float[Tensor, "*N"]:
     return torch.where(real, logp, 0).sum(-1) / real.sum(-1)
 
 
+def with_rest(logp: Float[Tensor, "*N K"]) -> Float[Tensor, "*N K1"]:
+    """Appends to log-probabilities of some choices that of all others together."""
+    return torch.cat([logp, log1mexp(logp.logsumexp(-1, keepdim=True))], -1)
+
+
 def log1mexp(x: Float[Tensor, "*N"]) -> Float[Tensor, "*N"]:
     """log(1 - exp(x)) for x <= 0: the log-probability of the complement. x = 0 is replaced by -eps of its dtype."""
     x = x.clamp(max=-torch.finfo(x.dtype).eps)

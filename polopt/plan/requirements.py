@@ -8,7 +8,7 @@ import re
 from polopt.algorithm import Algorithm
 from polopt.fields import OLD, POLICY_FIELDS
 from polopt.layers import layer_of
-from polopt.teachers import TEACHER_FIELDS
+from polopt.teachers import TEACHER_FIELDS, SelfTeacher
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,14 +60,14 @@ def requirements_of(algorithm: Algorithm, *, kept: float = 0.6, decisions: float
     needs, evaluates, sampling = algorithm.required_fields, algorithm.required_outputs, algorithm.sampling
     policies = len(set(POLICY_FIELDS.values()) & needs) + sum(map(_of_named_policy, needs - algorithm.all_writes))
     teacher = algorithm.teacher
-    reads_teacher = teacher is not None and bool(needs & TEACHER_FIELDS)
+    reads_teacher = isinstance(teacher, SelfTeacher) and bool(needs & TEACHER_FIELDS)
     # The policy names candidates itself, which is a pass of its own.
     candidates = {"extras.candidates", "extras.teacher_candidate_logp"} & needs
-    names = teacher is not None and bool(candidates) and teacher.chosen_by == "policy"
+    names = teacher is not None and bool(candidates) and teacher.names_candidates
     old = {"old_logp", "value"} & needs or any(name.startswith(OLD) for name in needs)
     layers = [name for name in evaluates if layer_of(name.removeprefix("extras.")) is not None]
     return MethodRequirements(
-        frozen=policies + (teacher is not None and teacher.rate < 1),
+        frozen=policies + (teacher is not None and teacher.keeps_copy),
         critic="value" in needs | evaluates,
         own=bool(old) + names,
         other=policies + reads_teacher,

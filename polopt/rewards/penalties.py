@@ -54,19 +54,27 @@ class KLPenalty(Reward):
     gradient of k1 is that of KL(policy || reference).
 
     turn: restricts the penalty to that turn's decisions, from 0.
+    anchor: the policy in the reference's place: reference, previous, old, or the name of another that the stage gives.
     """
 
     coefficient: float = 0.05
     estimator: ops.KLEstimator = "k1"
     turn: int | None = None
+    anchor: str = "reference"
 
     @property
     def reads(self) -> frozenset[str]:  # type: ignore[override]
-        return frozenset({"rollout_logp", "ref_logp"} | ({"turn"} if self.turn is not None else set()))
+        turn = {"turn"} if self.turn is not None else set()
+        return frozenset({"rollout_logp", policy_field(self.anchor)} | turn)
+
+    def setup(self) -> None:
+        check_anchor(self, self.anchor)
 
     def forward(self, experience: Experience) -> Tensor:
         clean = experience.zero_masked()
-        penalty = -self.coefficient * ops.kl_estimate(self.estimator, clean.rollout_logp, clean.ref_logp)
+        penalty = -self.coefficient * ops.kl_estimate(
+            self.estimator, clean.rollout_logp, anchor_logp(clean, self.anchor)
+        )
         return penalty if self.turn is None else torch.where(experience.turn == self.turn, penalty, 0)
 
 

@@ -114,9 +114,11 @@ class SolutionSource(Source, Protocol):
 class PairSource(Source, Protocol):
     """A source whose tasks come with answers of different quality: pairs, or ranked lists."""
 
-    def pairs(self, rows: int) -> Experience:
+    def pairs(self, rows: int, tasks: Tensor | None = None) -> Experience:
         """Returns the next tasks with their answers as decisions, the best one first and at most `rows` of them:
         `mask`, `outcome` = the answer's score, `group` the task's place.
+
+        tasks: the numbers of the tasks, in place of the next ones; all of their answers are returned.
 
         There is no `rollout_logp`, since no policy sampled the answers.
         """

@@ -9,6 +9,8 @@ from torch import Tensor
 
 from polopt.algorithm import Algorithm
 from polopt.policies.language import LanguagePolicy
+from polopt.teachers import ContrastTeacher, SelfTeacher, TeacherSpec
+from polopt.training.contrast_model import ContrastModels
 from polopt.training.process_group import ProcessGroup
 from polopt.training.reference_policy import References, load_parameters, parameters_of, wholly
 from polopt.training.run import Run
@@ -17,8 +19,9 @@ from polopt.training.teacher_model import Teacher
 
 class AuxiliaryModels:
     """The auxiliary policies of a stage. references: the frozen policies that the algorithm compares with, those in
-    `named` among them. teacher: a moving average of the policy that reads a hint after the prompt; None if the
-    algorithm has none. rows: as `Teacher`."""
+    `named` among them. compared: field -> policy, of those of them whose log-probabilities of the decisions some part
+    reads; a teacher evaluates its own. teacher: a moving average of the policy that reads a hint after the prompt, or
+    two of the frozen policies; None if the algorithm has none. rows: as `Teacher`."""
 
     def __init__(
         self,
@@ -29,7 +32,16 @@ class AuxiliaryModels:
         named: Mapping[str, LanguagePolicy] = MappingProxyType({}),
     ) -> None:
         self.references = References(policy, algorithm, named)
-        self.teacher = Teacher(policy, algorithm.teacher, rows, team) if algorithm.teacher is not None else None
+        self.teacher = self._teacher(policy, algorithm.teacher, rows, team)
+        compared = frozenset[str]().union(*(p.reads for p in algorithm.parts() if p is not algorithm.teacher))
+        self.compared = {field: p for field, p in self.references.policies.items() if field in compared}
+
+    def _teacher(
+        self, policy: LanguagePolicy, spec: TeacherSpec | None, rows: int | None, team: ProcessGroup | None
+    ) -> Teacher | ContrastModels | None:
+        if isinstance(spec, ContrastTeacher):
+            return ContrastModels(spec, self.references.policies, rows, team)
+        return Teacher(policy, spec, rows, team) if isinstance(spec, SelfTeacher) else None
 
     def begin(self, run: Run, stage: str) -> None:
         """Stores the weights that stay the same all through the stage in the run's folder."""

@@ -47,6 +47,7 @@ LANGUAGE = Capabilities(
         **dict.fromkeys(
             TEACHER_FIELDS, _CANNOT + "give the algorithm a teacher, as teacher: {part: teachers.SelfTeacher}"
         ),
+        "extras.extrapolation": _CANNOT + "give the algorithm a teacher, as teacher: {part: teachers.ContrastTeacher}",
     },
 )
 # Property that tasks may lack -> the clause of the sentence on a part that needs it.
@@ -60,8 +61,9 @@ _COME_WITHOUT: Mapping[str, str] = {
     "method",
     "rated": "learns from answers with labels or scores, and the tasks come without; take tasks.kind: labelled, or "
     "another method",
-    "rollouts": "samples answers, and nothing verifies them: all that is known of these tasks are answers and "
-    "their scores; take a method that learns from pairs, as dpo, or from labels, as kto, or tasks with a verifier",
+    "rollouts": "samples answers, and nothing verifies them: all that is known of these tasks are answers and their "
+    "scores; take a method that learns from pairs, as dpo, or from labels, as kto, a reward that does not read the "
+    "outcome, as rewards.JudgedReward, or tasks with a verifier",
 }
 
 
@@ -77,7 +79,7 @@ def with_tasks(capabilities: Capabilities, algorithm: Algorithm, split: TaskSpli
             ("demonstrations", lambda: _demonstrates(split.train)),
             ("pairs", lambda: split.train[0].is_ranked),
             ("rated", lambda: bool(split.train[0].rated)),
-            ("rollouts", lambda: are_verified(split.train)),
+            ("rollouts", lambda: are_verified(split.train) or not _reads_outcome(algorithm)),
         )
         if name in required and not there()
     }
@@ -132,6 +134,12 @@ def check_effects(algorithm: Algorithm, situation: Situation) -> list[str]:
             raise ConfigError(f"{where}: {sentence}")
         cautions += [f"{where}: {sentence}" for sentence in part.cautions(situation)]
     return list(dict.fromkeys(cautions))
+
+
+def _reads_outcome(algorithm: Algorithm) -> bool:
+    """Returns whether the environment's reward of a rollout has an effect on it."""
+    parts = (algorithm.reward, algorithm.sampling, algorithm.objective, *algorithm.select)
+    return bool({"outcome", "reward"} & frozenset[str]().union(*(part.required_fields for part in parts)))
 
 
 def _demonstrates(tasks: Tasks) -> bool:

@@ -196,7 +196,9 @@ class LanguageSource:
         start = shuffle % -(-len(ids) // length) * length
         return ids[start : start + length]
 
-    def pairs(self, rows: int) -> Experience:
+    def pairs(self, rows: int, tasks: Tensor | None = None) -> Experience:
+        if tasks is not None:
+            return self._unsampled(self.player.rated(self._tasks(tasks.tolist())))
         return self.rated(rows)
 
     def rated(self, rows: int, *, mismatched: bool = False) -> Experience:

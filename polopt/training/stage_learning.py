@@ -13,7 +13,6 @@ from polopt.algorithm import Algorithm
 from polopt.experience import Experience
 from polopt.fields import OLD
 from polopt.stepping import StepHooks, take_step
-from polopt.teachers import TEACHER_FIELDS
 from polopt.training.auxiliary_models import AuxiliaryModels
 from polopt.training.batches import RolloutBatch, collect, usage_since
 from polopt.training.domain import Domain
@@ -86,11 +85,11 @@ class StageLearning:
         """Computes the fields that some part of the algorithm reads, and no others."""
         fields = self.algorithm.active_fields("reads")
         experience = self.domain.provide(experience, fields, self.source, self.learner)
-        others, teacher = self.auxiliary_models.references.policies, self.auxiliary_models.teacher
+        others, teacher = self.auxiliary_models.compared, self.auxiliary_models.teacher
         if fields & {"old_logp", "value"} or others or any(name.startswith(OLD) for name in fields):
             experience = self.learner.assess(experience, fields, others)
-        if teacher is not None and fields & TEACHER_FIELDS:
-            experience = teacher.teach(experience, fields & TEACHER_FIELDS)
+        if teacher is not None and fields & teacher.spec.signals:
+            experience = teacher.teach(experience, fields & teacher.spec.signals)
         return experience
 
 

@@ -18,12 +18,11 @@ from polopt import index, part_names
 from polopt.catalogue import claims_of, find, mutations_of, part
 from polopt.claim import replace_for_good
 from polopt.evidence import planned_claims, run_claim
-from polopt.lab import TabularPolicy, TreeTeacher
+from polopt.lab import TabularPolicy, tree_teacher
 from polopt.lab.problems import digits
 from polopt.method import ROOMS, Paper, method
 from polopt.part import from_yaml
 from polopt.part_diff import diff
-from polopt.teachers import TEACHER_FIELDS
 
 
 @pytest.mark.parametrize("slug", po.slugs())
@@ -71,7 +70,10 @@ def test_micro_batches_add_up(slug: str) -> None:
     sampling = algorithm.sampling if algorithm.all_writes - {"value_target"} else None
     batch = batch_of(tree, policy, prompts=12, behaviour=behaviour, needs=needs, sampling=sampling)
     if algorithm.teacher is not None:
-        batch = TreeTeacher(policy, algorithm.teacher).teach(batch, TEACHER_FIELDS)
+        frozen = {name: TabularPolicy(tree, spread=0.5, seed=i) for i, name in enumerate(("dpo", "reverse"))}
+        teacher = tree_teacher(policy, algorithm.teacher, frozen)
+        assert teacher is not None
+        batch = teacher.teach(batch, algorithm.teacher.signals)
     if absent := unknown(algorithm, batch):
         pytest.skip(f"reads {', '.join(sorted(absent))}, which answers in tokens do not have")
     batch = algorithm.compute_advantages(algorithm.sampling.mark(batch))

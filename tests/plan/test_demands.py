@@ -23,7 +23,7 @@ def test_copies_and_passes_are_those_of_the_loop(slug):
     lacks = [lack.name for lack in LANGUAGE.lacking(algorithm) if lack.kind == "field"]
     named = {name: None for name in lacks if re.fullmatch(r"extras\.[a-z]+_logp", name) and name not in TEACHER_FIELDS}
     copies = References(SimpleNamespace(frozen=lambda: None), algorithm, named).policies
-    averaged = algorithm.teacher is not None and algorithm.teacher.rate < 1
+    averaged = algorithm.teacher is not None and algorithm.teacher.keeps_copy
     assert found.frozen == len(copies) + averaged
     assert found.other >= len(copies)
     assert found.critic == ("value" in algorithm.required_fields)

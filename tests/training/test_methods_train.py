@@ -36,7 +36,7 @@ SMALL: dict[str, dict[str, Any]] = {
 }
 
 # Frozen policies that the stage names, for methods that compare with them.
-NAMED = {"rto": "dpo", "tgdpo": "guide"}
+NAMED = {"aligndistil": ("dpo", "reverse"), "rto": ("dpo",), "salsa": ("soup",), "tgdpo": ("guide",)}
 
 # Tasks that tell signals beside the reward, for methods that read some.
 TOLD = {
@@ -90,13 +90,13 @@ def test_two_steps(slug: str, dtype: str, warmed: Warmed, pairs: dict[str, Any],
     world = {key: own.pop(key) for key in ("tasks", "limit") if key in own}
     if any(name.startswith(SIGNAL) for name in catalogue.method(slug).required_fields):
         world = {"tasks": TOLD, "limit": 4} | world
-    if {"pairs", "rated"} & catalogue.method(slug).sampling.source_capabilities:
+    if any({"pairs", "rated"} & part.source_capabilities for part in catalogue.method(slug).parts()):
         world = {"tasks": pairs} | world
     method = {"but": own.pop("but", {}), "method": {"name": slug, **own}}
     stages = {"method": {**method, "steps": 2, "rows": 16, "group": 8, "minibatches": 2, "micro_rows": 5}}
     policy = {"model": str(warmed(world, dtype)), "dtype": dtype}
     if slug in NAMED:
-        stages["method"]["policies"] = {NAMED[slug]: {"model": policy["model"]}}
+        stages["method"]["policies"] = {name: {"model": policy["model"]} for name in NAMED[slug]}
     settings = recipe(stages=stages, policy=policy, evaluation={"problems": 4}, checkpoint=100, **world)
     # What is for other policies is refused before anything runs.
     if slug not in NAMED and LANGUAGE.lacking(catalogue.method(slug)):
