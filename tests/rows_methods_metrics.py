@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from polopt.checks.metric_rules import DataRow
-from polopt.lab.measured import preferences_by_principle, ranked, reward_pair
+from polopt.lab.measured import frontier_points, preferences_by_principle, ranked, reward_pair
 from polopt.methods.alignment_discretion import DiscretionAudit
+from polopt.methods.online_offline_gap import FrontierGap
 from polopt.methods.ranking_accuracy import RankingAccuracy
 from polopt.methods.starc import Dard, Epic, LeastL2, RewardDistance, Uncanonical, ValueLevelled, ValueShaped
 from polopt.objectives import SquaredLink
@@ -16,5 +17,6 @@ DATA_METRICS = {
     "starc, linf of l1": DataRow(RewardDistance(norm="l1", metric="linf", max_policies=1), reward_pair),
     "ranking accuracy": DataRow(RankingAccuracy(), ranked),
     "ranking accuracy, IPO": DataRow(RankingAccuracy(beta=1.0, link=SquaredLink(target=5.0), target_loss=1.0), ranked),
+    "frontier gap": DataRow(FrontierGap(), frontier_points),
     "discretion": DataRow(DiscretionAudit(resamples=20, priority_resamples=2), preferences_by_principle),
 }
