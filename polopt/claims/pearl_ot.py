@@ -62,8 +62,8 @@ class Similarity(PreferenceTransferSolver):
     trials=3,
     cost="slow",
     note="The target is the source turned, shuffled and displaced by noise. One by one: trajectories are matched by "
-    "their mean squared distance to all others of their task, which does nearly as well while the noise is small. On fresh seeds "
-    "the gain over it was 0.18, and its interval began at 0.06, below the criterion.",
+    "their mean squared distance to all others of their task, which does nearly as well while the noise is small. On "
+    "fresh seeds the gain over it was 0.18, and its interval began at 0.06, below the criterion.",
 )
 def transfers(solver: PreferenceTransferSolver, *, seed: int, step_size: float) -> dict[str, float]:
     problem = preference_transfer(trajectories=12, noise=0.3, seed=_seed(seed))
