@@ -22,8 +22,10 @@ from polopt.problems import (
     ExtensiveGame,
     OfflineChoices,
     PreferenceGame,
+    PreferenceTransfer,
     game_of,
     offline_choices,
+    preference_transfer,
     random_preference_game,
 )
 from polopt.problems.games import History, Rules
@@ -136,12 +138,26 @@ def _choices_pair(seed: int) -> tuple[ExactProblem, ExactProblem]:
     )
 
 
+def _transfer_pair(seed: int) -> tuple[ExactProblem, ExactProblem]:
+    problem, g = preference_transfer(trajectories=6, seed=seed), torch.Generator().manual_seed(seed)
+    one, other = torch.randperm(6, generator=g), torch.randperm(6, generator=g)
+    shuffled = PreferenceTransfer(
+        problem.source[one],
+        problem.labels[one][:, one],
+        problem.target[other],
+        problem.returns[other],
+        names=tuple(f"trajectory {j}" for j in other.tolist()),
+    )
+    return problem, shuffled
+
+
 # Class of problems -> a random one from a seed, and the same with its entries in another order.
 EXAMPLES: dict[type, Callable[[int], tuple[ExactProblem, ExactProblem]]] = {
     ExtensiveGame: _game_pair,
     BilevelProblem: _bilevel_pair,
     PreferenceGame: _preference_pair,
     OfflineChoices: _choices_pair,
+    PreferenceTransfer: _transfer_pair,
 }
 
 

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from polopt.metrics import PrinciplePreferences, RankedPairs, ScoredTokens, TabularRewardPair
+from polopt.metrics import FrontierCurves, PrinciplePreferences, RankedPairs, ScoredTokens, TabularRewardPair
 from polopt.metrics.discretion import COMPARISON_ROWS
+from polopt.metrics.frontier import FRONTIER_ROWS
 from polopt.metrics.ranking import PAIR_ROWS
 from polopt.metrics.reward_rows import TRANSITION_ROWS
 from polopt.metrics.row_format import RowFormat
@@ -60,10 +61,24 @@ def scored_answers(seed: int) -> ScoredTokens:
     return ScoredTokens(mask, policy, reference, wrong)
 
 
+def frontier_points(seed: int) -> FrontierCurves:
+    """Returns 60 evaluations of two sources, of two runs each, with KLs up to 5."""
+    draw = np.random.default_rng(seed)
+    kl = np.tile(np.linspace(0, 5, 15), 4) + 0.05 * draw.random(60)
+    return FrontierCurves(
+        source=np.repeat(["online", "offline"], 30),
+        run=np.tile(np.repeat(["0", "1"], 15), 2),
+        kl=kl,
+        win_rate=np.clip(0.5 + 0.08 * kl + 0.02 * draw.standard_normal(60), 0, 1),
+        accuracy=draw.random(60),
+    )
+
+
 # Format -> data from a seed, that can be indexed by a permutation of len(data).
 EXAMPLES: dict[RowFormat, Callable[[int], Any]] = {
     TRANSITION_ROWS: reward_pair,
     PAIR_ROWS: ranked,
+    FRONTIER_ROWS: frontier_points,
     COMPARISON_ROWS: preferences_by_principle,
     TOKEN_ROWS: scored_answers,
 }

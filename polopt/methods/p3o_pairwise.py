@@ -56,9 +56,10 @@ def p3o_pairwise(
     clip: the bound, in nats. max_weight (>= 1): w is bounded to [1 / max_weight, max_weight].
     kl: the strength of the distance to the reference inside the reward; 0 drops it.
 
-    The authors' code has "joint" and "tokens", with these defaults; there "tokens" is divided by the number of tokens,
-    and R has the log-ratio of the present policy in pi_old's place. The text of V1 could not be read: "separate" is the
-    code's bound on whole answers, and differs from a clip of the ratio to 1 +- clip by clip against log(1 +- clip).
+    A public P3O trainer on trlX, which we take for the authors', has "joint" and "tokens", with these defaults; there
+    "tokens" is divided by the number of tokens, and R has the log-ratio of the present policy in pi_old's place. The
+    paper's text on V1 could not be read: "separate" is that program's bound on whole answers, and differs from a clip
+    of the ratio to 1 +- clip by clip against log(1 +- clip).
     """
     reward: Reward = SumOfRewards(terms=[OutcomeReward(), KLPenalty(coefficient=kl)]) if kl else OutcomeReward()
     return Algorithm(

@@ -33,6 +33,7 @@ from polopt.metrics.drift import perplexity, reference_kl
 from polopt.metrics.entropy import EntropyLaw, entropy_law, entropy_shift
 from polopt.metrics.feedback import ReleaseGate, auroc, calibration_error, chronological, release_gate, tic_rate
 from polopt.metrics.filtering import most_reliable, r_squared
+from polopt.metrics.frontier import FrontierCurves, frontier
 from polopt.metrics.hacking import RewardDivergence, reward_parting
 from polopt.metrics.intervals import (
     Interval,
@@ -80,6 +81,7 @@ __all__ = [
     "DirectMethod",
     "DoublyRobust",
     "EntropyLaw",
+    "FrontierCurves",
     "GradientNoise",
     "Interval",
     "LoggedDataError",
@@ -140,6 +142,7 @@ __all__ = [
     "entropy_shift",
     "evidence",
     "fit_sigmoid",
+    "frontier",
     "gradient_noise",
     "holm",
     "idealised_margin",

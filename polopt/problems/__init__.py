@@ -22,6 +22,7 @@ from polopt.problems.mdp import TabularMDP
 from polopt.problems.named import PROBLEMS, UnknownProblem, find
 from polopt.problems.poker import kuhn_poker, leduc_poker
 from polopt.problems.preference_game import PreferenceGame, preference_game, random_preference_game
+from polopt.problems.preference_transfer import PreferenceTransfer, TransferError, preference_transfer
 from polopt.problems.protocol import ExactProblem
 
 __all__ = [
@@ -40,9 +41,11 @@ __all__ = [
     "OfflineChoices",
     "PreferenceAlignment",
     "PreferenceGame",
+    "PreferenceTransfer",
     "RewardAlignment",
     "RewardDesign",
     "TabularMDP",
+    "TransferError",
     "UnknownProblem",
     "data_cleaning",
     "exponential_bilevel",
@@ -54,6 +57,7 @@ __all__ = [
     "offline_choices",
     "preference_alignment",
     "preference_game",
+    "preference_transfer",
     "random_preference_game",
     "reward_design",
 ]

@@ -14,6 +14,7 @@ from polopt.problems.bilevel import data_cleaning, exponential_bilevel
 from polopt.problems.choices import offline_choices
 from polopt.problems.poker import kuhn_poker, leduc_poker
 from polopt.problems.preference_game import preference_game
+from polopt.problems.preference_transfer import preference_transfer
 from polopt.problems.protocol import ExactProblem
 from polopt.setting_types import checked_setting, setting_types
 
@@ -25,6 +26,7 @@ PROBLEMS: dict[str, Callable[..., ExactProblem]] = {
     "preference-alignment": preference_alignment,
     "offline-choices": offline_choices,
     "preference-game": preference_game,
+    "preference-transfer": preference_transfer,
     "reward-design": reward_design,
 }
 

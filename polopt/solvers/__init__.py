@@ -27,6 +27,14 @@ from polopt.solvers.mirror import (
     PreferenceMirrorDescent,
     StepSize,
 )
+from polopt.solvers.preference_transfer import (
+    GaussianTransferReward,
+    PreferenceTransferSolver,
+    TransferFindings,
+    TransferReward,
+    WeightedImitation,
+    transferred_labels,
+)
 from polopt.solvers.regret import (
     DiscountedRegretSum,
     IterationWeight,
@@ -38,6 +46,13 @@ from polopt.solvers.regret import (
     RegretSum,
 )
 from polopt.solvers.solver import Solver
+from polopt.solvers.transport import (
+    GromovWasserstein,
+    IndependentCoupling,
+    gromov_wasserstein_cost,
+    gromov_wasserstein_gradient,
+    sinkhorn,
+)
 
 __all__ = [
     "AveragedOpponent",
@@ -49,9 +64,12 @@ __all__ = [
     "ConjugateGradient",
     "DirectGradient",
     "DiscountedRegretSum",
+    "GaussianTransferReward",
+    "GromovWasserstein",
     "HarmonicStepSize",
     "Hypergradient",
     "ImplicitHypergradient",
+    "IndependentCoupling",
     "InnerSteps",
     "IterationWeight",
     "LinearSolver",
@@ -65,11 +83,19 @@ __all__ = [
     "PositiveRegretSum",
     "PowerWeight",
     "PreferenceMirrorDescent",
+    "PreferenceTransferSolver",
     "RegretMatching",
     "RegretMinimizer",
     "RegretSum",
     "Solver",
     "StepSize",
     "TrackedHypergradient",
+    "TransferFindings",
+    "TransferReward",
+    "WeightedImitation",
+    "gromov_wasserstein_cost",
+    "gromov_wasserstein_gradient",
     "implicit_gradient",
+    "sinkhorn",
+    "transferred_labels",
 ]
