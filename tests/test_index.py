@@ -95,7 +95,6 @@ def test_what_is_told_of_reinforce_plus_plus_is_its_advantage() -> None:
 def test_a_name_is_guessed_only_from_a_slip() -> None:
     known = catalogue.slugs()
     for name in (
-        "kto",
         "cpo",
         "online-dpo",
         "vapo",

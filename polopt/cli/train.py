@@ -18,42 +18,49 @@ if TYPE_CHECKING:
     from polopt.training.run import Run
 
 
+RunOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--run",
+        help="The run's folder, new or with a run of the same recipe, which is continued; runs/RECIPE-METHOD-N if "
+        "none.",
+    ),
+]
+DataOption = Annotated[
+    str | None,
+    typer.Option(
+        "--data",
+        metavar="FILE",
+        help="Train on this file, and name a method in the place of a recipe: polopt train dpo --data pairs.jsonl "
+        "--model FOLDER.",
+    ),
+]
+ModelOption = Annotated[
+    str | None, typer.Option("--model", metavar="MODEL", help="With --data: a folder, a GGUF file or a hub name.")
+]
+HeldoutOption = Annotated[
+    str | None, typer.Option("--heldout", metavar="FILE", help="With --data: the file to evaluate on.")
+]
+ResumeOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--resume",
+        metavar="RUN",
+        help="Continue a run, exactly; with --set, extend it: steps of its last stage, evaluation, checkpoint.",
+    ),
+]
+
+
 def train(
     recipe: RecipeArgument = None,
-    run: Annotated[
-        Path | None,
-        typer.Option(
-            "--run",
-            help="The run's folder, new or with a run of the same recipe, which is continued; runs/RECIPE-METHOD-N if "
-            "none.",
-        ),
-    ] = None,
+    run: RunOption = None,
     method: MethodOption = None,
-    data: Annotated[
-        str | None,
-        typer.Option(
-            "--data",
-            metavar="FILE",
-            help="Train on this file, and name a method in the place of a recipe: polopt train dpo --data pairs.jsonl "
-            "--model FOLDER.",
-        ),
-    ] = None,
-    model: Annotated[
-        str | None, typer.Option("--model", metavar="MODEL", help="With --data: a folder, a GGUF file or a hub name.")
-    ] = None,
-    heldout: Annotated[
-        str | None, typer.Option("--heldout", metavar="FILE", help="With --data: the file to evaluate on.")
-    ] = None,
+    data: DataOption = None,
+    model: ModelOption = None,
+    heldout: HeldoutOption = None,
     seed: SeedOption = None,
     changes: SetOption = None,
-    resume: Annotated[
-        Path | None,
-        typer.Option(
-            "--resume",
-            metavar="RUN",
-            help="Continue a run, exactly; with --set, extend it: steps of its last stage, evaluation, checkpoint.",
-        ),
-    ] = None,
+    resume: ResumeOption = None,
     anyway: Annotated[
         bool,
         typer.Option("--anyway", help="Continue a run although its recipe, data, code or libraries have changed."),

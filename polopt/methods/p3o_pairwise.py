@@ -43,10 +43,13 @@ def p3o_pairwise(
     max_weight: float = 10.0,
     kl: float = 0.05,
 ) -> Algorithm:
-    """L = -mean over pairs of (R_1 - R_2) w bounded(z_1 - z_2) / 2,    z_i = log pi(y_i)/pi_old(y_i),
+    """The loss is a mean over pairs,
 
-    over every two of the `group` answers that pi_old gave to a prompt, with w = pi(y_1) pi(y_2) / (pi_old(y_1)
-    pi_old(y_2)) the pair's importance weight, without gradient, and R = r - kl log pi_old(y)/ref(y) of whole answers.
+        L = -E (R_1 - R_2) w bounded(z_1 - z_2) / 2,    z_i = log pi(y_i)/old(y_i)
+
+    over every two of the `group` answers that the sampling policy, old, gave to a prompt, with w = pi(y_1) pi(y_2)
+    / (old(y_1) old(y_2)) the pair's importance weight, without gradient, and R = r - kl log old(y)/ref(y) of whole
+    answers.
     On policy its gradient is RLOO's, at any `group`; off policy, as long as nothing is bounded, it is unbiased. A
     constant of the prompt, which comparisons leave open in a reward model, cancels.
 
@@ -57,7 +60,7 @@ def p3o_pairwise(
     kl: the strength of the distance to the reference inside the reward; 0 drops it.
 
     A public P3O trainer on trlX, which we take for the authors', has "joint" and "tokens", with these defaults; there
-    "tokens" is divided by the number of tokens, and R has the log-ratio of the present policy in pi_old's place. The
+    "tokens" is divided by the number of tokens, and R has the log-ratio of the present policy in old's place. The
     paper's text on V1 could not be read: "separate" is that program's bound on whole answers, and differs from a clip
     of the ratio to 1 +- clip by clip against log(1 +- clip).
     """

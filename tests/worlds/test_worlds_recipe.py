@@ -85,7 +85,7 @@ def test_a_world_of_ones_own(tmp_path: Path) -> None:
         ),
         (
             {"datasets": {}},
-            "world.kind is missing; give one of reasoning-gym, dataset, pairs, guess-number, ",
+            "world.kind is missing; give one of reasoning-gym, dataset, pairs, ranked, labelled, ",
         ),
         ({"kind": "reasoning-gym"}, "world.datasets is missing; add it"),
         (
