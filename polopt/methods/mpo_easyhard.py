@@ -47,7 +47,7 @@ def mpo_easyhard(
     """g = |r(x, y_w) - r(x, y_l)| of a pair of a preferred answer y_w and a rejected one y_l, r a reward model. Stage 1
     is DPO on the easy pairs, g > gamma. Stage 2 is PPO on the prompts of the hard ones, g <= gamma, which maximises
 
-        r(y) - beta log pi(y)/dpo(y)
+        R(y) = r(y) - beta log pi(y)/dpo(y)
 
     from the DPO policy. Both stages have the same pairs for tasks, and a stage that has no start of its own goes on
     from the one before, which is its reference as well:

@@ -28,9 +28,11 @@ def rto(
     clip: float = 0.2,
     lam: float = 0.95,
 ) -> Algorithm:
-    """r_t = clip(dense log dpo(y_t)/ref(y_t), -limit, limit) - kl log pi_t(y_t)/ref(y_t) + outcome R on the last token,
+    """PPO maximises
 
-    maximised by PPO. The DPO policy is frozen and the stage names it, as `policies: {dpo: {stage: dpo}}` after a stage
+        r_t = clip(dense log dpo(y_t)/ref(y_t), -limit, limit) - kl log pi(y_t)/ref(y_t)
+
+    at every token, and outcome R on the last one. The DPO policy is frozen and the stage names it, as `policies: {dpo: {stage: dpo}}` after a stage
     of that name, with the policy that it started from as the `reference`.
 
     Unclipped, the best policy is proportional to ref (dpo / ref)^(dense / kl) exp(outcome R / kl): the dense terms of
