@@ -32,8 +32,8 @@ def rto(
 
         r_t = clip(dense log dpo(y_t)/ref(y_t), -limit, limit) - kl log pi(y_t)/ref(y_t)
 
-    at every token, and outcome R on the last one. The DPO policy is frozen and the stage names it, as `policies: {dpo: {stage: dpo}}` after a stage
-    of that name, with the policy that it started from as the `reference`.
+    at every token, and outcome R on the last one. The DPO policy is frozen and the stage names it, as `policies:
+    {dpo: {stage: dpo}}` after a stage of that name, with the policy that it started from as the `reference`.
 
     Unclipped, the best policy is proportional to ref (dpo / ref)^(dense / kl) exp(outcome R / kl): the dense terms of
     an answer add up to the DPO policy's reward for it. The published defaults clip at the size of a log-ratio of one
