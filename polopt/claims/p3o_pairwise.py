@@ -48,7 +48,8 @@ def shifted_rewards(seed: int, prompts: int = 16, arms: int = 8, spread: float =
     cost="slow",
     note="Gain is the mean over 60 batches of E r - kl KL(pi || ref), as a share of the way from the reference to the "
     "optimum; two steps on each batch. The constants have three times the spread of a prompt's rewards. PPO's critic "
-    "has a value for each prompt. The paper compares frontiers of reward and distance.",
+    "has a value for each prompt. The paper compares frontiers of reward and distance. On ten fresh seeds the lead "
+    "over PPO was 0.022, -0.007 to 0.051.",
 )
 def frontier(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
     worth, constant = shifted_rewards(seed)

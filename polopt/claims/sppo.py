@@ -58,7 +58,8 @@ def weights() -> Finding:
     seeds=10,
     cost="slow",
     note="The duality gap, twice what the best answer wins above 1/2. The reward is the likeliest one for comparisons "
-    "of every two answers. At its smallest steps the control stays at the uniform policy, whose gap is 0.067.",
+    "of every two answers. At its smallest steps the control stays at the uniform policy, whose gap is 0.067. "
+    "On ten fresh seeds the gap was 0.40 of the control's, 0.27 to 0.58.",
 )
 def nash(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
     tree, policy = compared_arms()
