@@ -132,10 +132,10 @@ EXTRAS: dict[str, Extra] = {
             "methods.rex_rag.RetryRollouts",
         ),
         Extra("prompt_logp", _B, "float", "mean log-probability of the row's prompt", "the loop"),
+        Extra("reference_point", _B, "float", "what implicit rewards of labels are compared with", _POINT),
         Extra(
             "rollout_is_weights", _BT, "float", "importance weights of verl's rollout correction", "bridges.verl_loss"
         ),
-        Extra("reference_point", _B, "float", "what implicit rewards of labels are compared with", _POINT),
         Extra("row_reward", _B, "float", "reward of rows without decisions, where reward is [B, T]", "rewards.Reward"),
         Extra("sampled", _B, "int", "number of the batch in which the row was sampled", "sampling.SuccessReplay"),
         Extra("seat", _B, "int", "place of the row among those of its group, from 0", "methods.rso.RejectionSampled"),

@@ -122,6 +122,7 @@ WANTING = {
     "imported_answers": po.methods.sapo_swarm.Swarm(),
     "pairs": po.sampling.PreferencePairs(),
     "prompts": po.sampling.Rollouts(choice=po.sampling.TopPredicted()),
+    "rated": po.sampling.RatedAnswers(),
     "restored_rows": po.sampling.Rollouts(mix=[po.sampling.SuccessReplay()]),
     "solutions": po.sampling.Rollouts(mix=[po.sampling.WithSolutions()]),
     "texts": po.sampling.Rollouts(mix=[po.sampling.WithTexts()]),

@@ -207,7 +207,7 @@ def test_a_demonstration_that_does_not_fit(tiny: LanguagePolicy, tmp_path: Path)
         "    return TaskSplit(tasks, tasks)\n"
     )
     world = {"kind": f"{tmp_path / 'own.py'}:made"}
-    with pytest.raises(ConfigError, match=r"stages.s: task t has a prompt of \d+ tokens and a solution of \d+"):
+    with pytest.raises(ConfigError, match=r"stages.s: task t has a prompt of \d+ tokens and an answer of \d+"):
         train(recipe(tasks=world, stages={"s": {"method": "sft", "steps": 1, "rows": 2}}), tmp_path / "run")
 
 

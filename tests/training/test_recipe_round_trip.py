@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import random
 from pathlib import Path
@@ -118,7 +119,7 @@ def changed(rng: random.Random, data: Any) -> Any:
         if isinstance(inner, dict) and rng.random() < 0.2:
             inner[f"{key}x"] = inner.pop(key, None)
         else:
-            inner[key] = rng.choice(VALUES)
+            inner[key] = copy.deepcopy(rng.choice(VALUES))
     return data
 
 
