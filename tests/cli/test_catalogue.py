@@ -244,9 +244,9 @@ from typer.testing import CliRunner
 from polopt.cli.app import app
 from polopt.cli import wording
 for line in ("--version", "--help", "methods", "methods --json", "show gspo", "cite gspo", "recipes", "recipes smoke",
-             "show kto", "train --help", "plan --help", "check --help", "compare --help"):
+             "show bco", "train --help", "plan --help", "check --help", "compare --help"):
     result = CliRunner().invoke(app, line.split())
-    assert result.exit_code == (2 if "kto" in line else 0), (line, result.output)
+    assert result.exit_code == (2 if "bco" in line else 0), (line, result.output)
     assert not {"torch", "numpy", "transformers"} & set(sys.modules), line
 assert wording.complete_method("gsp") == ["gspo"] and "smoke" in wording.complete_recipe("sm")
 """
