@@ -52,6 +52,7 @@ _SPELT = {"float": "floating point", "int": "integer", "number": "integer or flo
 _LANGUAGE = "sources of rollouts"
 _TEACHER = "the loop, for algorithms with a teacher"
 _CONTROL = "sources of fragments"
+_POINTS = "sources of points"
 _B, _BT = ("B",), ("B", "T")
 
 # Names that are not written out here: `signal_<name>` [B] is what a world reports of a row beside its reward;
@@ -74,6 +75,7 @@ EXTRAS: dict[str, Extra] = {
         Extra("base_mask", ("B", "S"), "bool", "where the base policy decided", "the source"),
         Extra("candidates", ("B", "T", "C"), "int", "token ids compared with the teacher's, -1 for none", _TEACHER),
         Extra("chosen", _B, "bool", "rows to learn from", "methods.rorecomp.LengthRecomposed"),
+        Extra("context", _B, "int", "number of what a row's point was asked for", _POINTS),
         Extra("cut", _BT, "bool", "decisions before which a row is cut into segments", "methods.spo.SegmentRollouts"),
         Extra("cut_value", _BT, "float", "value of the state there, 0 elsewhere", "methods.spo.SegmentRollouts"),
         Extra("drawn", _BT, "int", "draws averaged in one decision", "policies.mixture"),
@@ -118,7 +120,10 @@ EXTRAS: dict[str, Extra] = {
             "observations before each decision and after the last",
             _CONTROL,
         ),
+        Extra("noise", ("B", "T", "D"), "float", "normal noise of each draw", _POINTS),
+        Extra("noise_level", _BT, "float", "share of the noise in each draw, from 0 to 1", _POINTS),
         Extra("plain_entropy", _BT, "float", "entropy in nats at temperature 1", _LANGUAGE),
+        Extra("point", ("B", "D"), "float", "point that a generative policy made, or was given", _POINTS),
         Extra(
             "policy_logp", _BT, "float", "log-probability without the inserted text", "methods.rex_rag.RetryRollouts"
         ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import torch
-from batches import VOCABULARY, SampleBatch, gaussian_batch, poisoned, random_batch
+from batches import VOCABULARY, SampleBatch, gaussian_batch, points_batch, poisoned, random_batch
 from battery import PartRow
 from row_batches import group_and_outcome, taught_row, text_batch
 from rows_credit import BY_TOKEN
@@ -18,6 +18,7 @@ from polopt.methods.chord import UncertaintyWeight
 from polopt.methods.clip_cov_kl_cov import ClipCov, KLCov
 from polopt.methods.cot2 import DrawMeanRatio, SoftTargets
 from polopt.methods.dhpo import HybridClip, NormalisedEntropy
+from polopt.methods.diffusion_nft import ReflectedFlow, VelocityDistance
 from polopt.methods.etcon import EtConCleanness, EtConConsistency, EtConCorrectness, EtConForm
 from polopt.methods.grpo_guard import GRPOGuardRatio, InverseTimeStep
 from polopt.methods.hapo import BoundedAdvantage, EntropyAdvantage, EntropyClip, EntropyLevel
@@ -27,10 +28,12 @@ from polopt.methods.p3o_pairwise import PairwiseSurrogate
 from polopt.methods.rec import BalancedGroups, RatioGate
 from polopt.methods.rover import ValueRegression
 from polopt.methods.rso import FirstRound, Tournament
+from polopt.methods.seppo import AnchoredSign
 from polopt.methods.srpo_routing import TeacherCertainty
 from polopt.methods.steer import STEERWeight
 from polopt.objectives import (
     AuxiliaryLoss,
+    DenoisingReward,
     Distillation,
     OldPolicyRatio,
     PairedObjective,
@@ -108,6 +111,17 @@ OBJECTIVES = {
             aggregate=SequenceMean(),
         ),
         honest=None,
+    ),
+    "reflected flow": PartRow(
+        Surrogate(ratio=None, trust=ReflectedFlow(b=0.5), regularise=[VelocityDistance()]),
+        batch=points_batch,
+        honest=None,
+    ),
+    "good points alone": PartRow(
+        Surrogate(ratio=None, trust=ReflectedFlow(positive_only=True)), batch=points_batch, honest=None
+    ),
+    "flipped opponents": PartRow(
+        PairedObjective(implicit=AnchoredSign(of=DenoisingReward(scale=0.5, anchor="opponent"))), batch=points_batch
     ),
     # Beyond the floor the gradient is that of what lies below it.
     "negative": PartRow(Surrogate(trust=NFTTerm()), honest=None),

@@ -30,6 +30,7 @@ from polopt.methods.tempsamp_r1 import (
     RatioExceptDemonstrations,
 )
 from polopt.methods.unified_hpt import ReplacedBySolutions
+from polopt.methods.uniworld_v2 import UnsettledGroups
 from polopt.objectives import Clip, ReferenceKL, SequenceMean, SequenceRatio, Surrogate, TokenRatio, Unclipped
 from polopt.ops import NOTHING
 from polopt.rewards import OutcomeReward
@@ -103,6 +104,7 @@ REWARDS = {
 }
 
 SELECTS = {
+    "unsettled groups": PartRow(UnsettledGroups(least_std=0.05, highest_mean=0.8), keeps="groups"),
     "most varied": PartRow(HighestVariance(share=0.5), keeps="share"),
     "most varied of each group": PartRow(HighestVariance(share=0.6, within="group"), keeps="share"),
     "most varied, more and more": PartRow(HighestVariance(share=Schedule(knots=[(0, 0.3), (4, 1.0)])), keeps="share"),

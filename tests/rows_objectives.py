@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import torch
-from batches import SampleBatch, random_batch
+from batches import SampleBatch, points_batch, random_batch
 from battery import PartRow
 from row_batches import demonstration_batch, taught_row
 
@@ -18,6 +18,7 @@ from polopt.objectives import (
     BranchedObjective,
     Clip,
     ClipWeight,
+    DenoisingReward,
     Distillation,
     EntropyBonus,
     EntropyTarget,
@@ -243,6 +244,10 @@ OBJECTIVES = {
         PairedObjective(
             implicit=SumOfImplicitRewards(terms=[LogRatioReward(scale=0.3), LogRatioReward(scale=0.7, anchor="old")])
         )
+    ),
+    "dpo by denoising": PartRow(PairedObjective(implicit=DenoisingReward(scale=0.5)), batch=points_batch),
+    "dpo by denoising, of velocities": PartRow(
+        PairedObjective(implicit=DenoisingReward(scale=0.5, of="velocity", anchor="opponent")), batch=points_batch
     ),
     "regressed rows": PartRow(RegressionObjective(scale=2.0)),
     "dpo with a distance": PartRow(PairedObjective(regularise=[ReferenceKL()], aggregate=SequenceMean())),

@@ -182,6 +182,22 @@ def gaussian_batch(seed: int = 0, clean: bool = False, D: int = 3) -> SampleBatc
     return SampleBatch(batch.experience.replace(extras=extras), leaves)
 
 
+def points_batch(seed: int = 0, clean: bool = False, D: int = 3) -> SampleBatch:
+    """Samples a batch of points in D dimensions, whose decisions are draws of noise and level."""
+    batch, g = random_batch(seed, clean=clean), torch.Generator().manual_seed(100 + seed)
+    B, T = batch.mask.shape
+    normal = lambda *shape: torch.randn(*shape, generator=g, dtype=torch.float64)  # noqa: E731
+    extras = {name: normal(B, T, D) for name in ("noise", "slow_velocity", "base_velocity")}
+    extras |= {"noise_level": normal(B, T).sigmoid(), "opponent_logp": -2 + normal(B, T)}
+    velocity = extras["slow_velocity"] + 0.3 * normal(B, T, D)
+    if not clean:
+        extras = {k: poisoned(v, batch.mask) for k, v in extras.items()}
+        velocity = poisoned(velocity, batch.mask)
+    extras |= {"point": normal(B, D), "context": torch.randint(0, 3, (B,), generator=g)}
+    leaves = {**batch.leaves, "extras.velocity": velocity.requires_grad_()}
+    return SampleBatch(batch.experience.replace(extras=extras), leaves)
+
+
 def taught_batch(seed: int = 0, B: int = 9, T: int = 8, clean: bool = False) -> SampleBatch:
     """Samples a `random_batch` with the outputs of a teacher, of an inner layer and of a sum over the vocabulary."""
     batch, g = random_batch(seed, B, T, clean), torch.Generator().manual_seed(100 + seed)
@@ -204,7 +220,7 @@ def taught_batch(seed: int = 0, B: int = 9, T: int = 8, clean: bool = False) -> 
 
 
 # Makers of batches with more and more fields.
-MAKERS = (random_batch, outcome_batch, gaussian_batch, taught_batch)
+MAKERS = (random_batch, outcome_batch, gaussian_batch, points_batch, taught_batch)
 
 
 def with_columns(batch: SampleBatch, columns: Tensor, T: int) -> SampleBatch:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from polopt.display.printable import printable
-from polopt.training.estimates import SHARE, unit_of
+from polopt.training.estimates import SHARE, spelt, unit_of
 
 SPARKS = "▁▂▃▄▅▆▇█"
 
@@ -48,7 +48,7 @@ def rate(found: Mapping[str, Any]) -> str:
     Fractions are in percent, 41.2 % [36.5, 46.1]; other units as they are, 231.5 [210.2, 252.8].
     """
     if unit_of(found) != SHARE:
-        return f"{found['estimate']:.1f} [{found['low']:.1f}, {found['high']:.1f}]"
+        return f"{spelt(found['estimate'])} [{spelt(found['low'])}, {spelt(found['high'])}]"
     return f"{percent(found['estimate'])} [{100 * found['low']:.1f}, {100 * found['high']:.1f}]"
 
 

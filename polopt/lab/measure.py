@@ -332,13 +332,16 @@ def learning(
     reference: TreePolicy | None = None,
     previous: TreePolicy | None = None,
     teacher: TreeTeacher | TreeContrast | None = None,
+    optimiser: Callable[..., torch.optim.Optimizer] | None = None,
 ) -> Iterator[Experience]:
     """Trains as `training` does, from any source with a method `refresh` for changed policies, and yields each batch.
 
-    `previous` becomes the policy before each batch. Each step has the order of `stepping.take_step`, as in every other
-    loop.
+    optimiser: its class, None for plain gradient descent. A `ref_logp` that the source leaves out is computed under
+    `reference`. `previous` becomes the policy before each batch. Steps have the order of `stepping.take_step`.
     """
     hooks = _Descent(algorithm, policy, rate, epochs, reference, previous, teacher)
+    if optimiser is not None:
+        hooks.optimiser = optimiser(policy.parameters(), lr=rate)
     while True:
         source.refresh()
         experience = algorithm.sampling(source)
@@ -347,10 +350,7 @@ def learning(
 
 
 class _Descent(StepHooks):
-    """Steps of plain gradient descent, each on a whole batch.
-
-    The batch has all fields that a tree can compute (`TreeSource`): only a teacher's signal is added here.
-    """
+    """Steps of gradient descent, each on a whole batch. Of `TreeSource` it has all fields but a teacher's signal."""
 
     def __init__(
         self,
@@ -365,11 +365,14 @@ class _Descent(StepHooks):
         self.algorithm, self.policy, self.rate, self.epochs = algorithm, policy, rate, epochs
         self.reference, self.previous, self.teacher = reference, previous, teacher
         self.parameters = list(policy.parameters())
+        self.optimiser: torch.optim.Optimizer | None = None
 
     def provide(self, experience: Experience) -> Experience:
-        if self.teacher is None:
-            return experience
-        return self.teacher.teach(experience, self.teacher.spec.signals & self.algorithm.active_fields("reads"))
+        fields = self.algorithm.active_fields("reads")
+        if self.reference is not None and "ref_logp" in fields and experience.ref_logp is None:
+            experience = experience.replace(ref_logp=self.reference.evaluate(experience).logp.detach())
+        teacher = self.teacher
+        return experience if teacher is None else teacher.teach(experience, teacher.spec.signals & fields)
 
     @torch.no_grad()
     def begin_update(self, experience: Experience, chosen: Experience) -> None:
@@ -382,10 +385,15 @@ class _Descent(StepHooks):
             evaluation = self.policy.evaluate(experience, self.algorithm.objective.active_fields("policy_outputs"))
             loss = self.algorithm.objective(experience, evaluation).loss
             gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True)
+            for p, gradient in zip(self.parameters, gradients, strict=True):
+                p.grad = gradient
+            if self.optimiser is not None:
+                self.optimiser.step()
+                continue
             with torch.no_grad():
-                for p, gradient in zip(self.parameters, gradients, strict=True):
-                    if gradient is not None:
-                        p -= self.rate * gradient
+                for p in self.parameters:
+                    if p.grad is not None:
+                        p -= self.rate * p.grad
         return {}
 
     def end_update(self) -> None:

@@ -12,6 +12,7 @@ from polopt.objectives.compositions import (
 )
 from polopt.objectives.distillation import Distillation, SampledDistillation
 from polopt.objectives.implicit import (
+    DenoisingReward,
     GuidedLogRatioReward,
     ImplicitReward,
     LogOddsReward,
@@ -51,6 +52,7 @@ __all__ = [
     "Clip",
     "ClipWeight",
     "DecisionMetric",
+    "DenoisingReward",
     "Distillation",
     "EntropyBonus",
     "EntropyTarget",

@@ -79,6 +79,36 @@ class LogProbReward(ImplicitReward):
         return self.scale * _over_decisions(evaluation.logp, experience.mask, self.decisions)
 
 
+class DenoisingReward(ImplicitReward):
+    """r_i = -scale mean over draws t and dimensions of (|e_t - e(x_t)|^2 - |e_t - e_ref(x_t)|^2): how much better than
+    a reference a generative policy denoises the row's point.
+
+    Log-probabilities of draws are those of unit normals, so the difference of squares is -2 (logp_t - ref_logp_t).
+
+    scale (> 0): beta T / 2 of Diffusion-DPO. of: the errors that are compared: of the predicted noise, which is (1 - t)
+    times that of the velocity at the noise level t of a rectified flow, or of the "velocity". anchor: as
+    `LogRatioReward`'s. Source: Diffusion-DPO, arXiv:2311.12908.
+    """
+
+    scale: float = 1000.0
+    of: Literal["noise", "velocity"] = "noise"
+    anchor: str = "reference"
+
+    @property
+    def reads(self) -> frozenset[str]:  # type: ignore[override]
+        return frozenset({policy_field(self.anchor), "extras.point", "extras.noise_level"})
+
+    def setup(self) -> None:
+        _check_scale(self, self.scale)
+        check_anchor(self, self.anchor)
+
+    def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
+        gain = 2 * (evaluation.logp - anchor_logp(experience, self.anchor)) / experience.extras["point"].shape[1]
+        if self.of == "noise":
+            gain = gain * (1 - ops.cleared(experience.extras["noise_level"], experience.mask)).square()
+        return self.scale * _over_decisions(gain, experience.mask, "mean")
+
+
 class LogOddsReward(ImplicitReward):
     """r_i = log(p_i / (1 - p_i)), p_i = exp(mean_t logp_t): the log odds of an answer's geometric mean probability.
 

@@ -14,6 +14,7 @@ from polopt.ops.distributions import (
 )
 from polopt.ops.divergence import LIMIT, KLEstimator, jensen_shannon, kl_estimate
 from polopt.ops.entropy import entropy_level, entropy_scale, temperatures
+from polopt.ops.flows import noised
 from polopt.ops.grouped import (
     crossed,
     group_first,
@@ -31,7 +32,7 @@ from polopt.ops.grouped import (
     places,
     prior_error,
 )
-from polopt.ops.masked import masked_mean, masked_sum, reduce, row_mean, row_size
+from polopt.ops.masked import cleared, masked_mean, masked_sum, reduce, row_mean, row_size
 from polopt.ops.positions import last_decision, next_decision, take, top_share, turn_mean, turns
 from polopt.ops.returns import discounted_to_go, gae, per_decision_reward
 from polopt.ops.rng import scrambled, uniform
@@ -40,6 +41,7 @@ __all__ = [
     "LIMIT",
     "NOTHING",
     "KLEstimator",
+    "cleared",
     "crossed",
     "discounted_to_go",
     "entropy_level",
@@ -66,6 +68,7 @@ __all__ = [
     "masked_sum",
     "mean_logp",
     "next_decision",
+    "noised",
     "normal_scores",
     "numbered",
     "per_decision_reward",

@@ -40,3 +40,8 @@ def reduce(
     count, so 0 means that the whole batch is empty: the sum is then 0 and so is the result.
     """
     return (torch.where(weights != 0, terms, 0) * weights).sum() / denominator.clamp(min=1)
+
+
+def cleared(x: Tensor, mask: Bool[Tensor, "B T"]) -> Tensor:
+    """Returns x [B, T, ...] with 0 outside the mask, whatever is there."""
+    return torch.where(mask.reshape(*mask.shape, *[1] * (x.ndim - 2)), x, 0)

@@ -43,30 +43,42 @@ def find(spec: str | Mapping[str, Any]) -> ExactProblem:
         UnknownProblem: there is none; the nearest name.
         ValueError, TypeError: a setting does not exist or is not valid, or the function returns no problem.
     """
-    settings = {"name": spec} if isinstance(spec, str) else dict(spec)
-    name = settings.pop("name", None)
-    if not isinstance(name, str) or not name:
-        raise UnknownProblem(
-            f"a problem needs its name, as kuhn-poker or {{name: leduc-poker, ranks: 4}}, found {name!r:.60}"
-        )
-    if ":" in name:
-        build = locate(name)
-    elif (key := name.replace("_", "-").lower()) in PROBLEMS:
-        build = PROBLEMS[key]
-    else:
-        raise UnknownProblem(
-            f"there is no problem {name!r:.100}{nearest(name, PROBLEMS)}; there are {', '.join(PROBLEMS)}, and "
-            "functions of your own, as my_game.py:build"
-        )
-    known = tuple(inspect.signature(build).parameters)
-    for setting in settings:
-        if setting not in known:
-            raise TypeError(f"problem {name!r:.100} has no setting {setting!r:.100}{nearest(str(setting), known)}")
-    types = setting_types(build, known) if ":" not in name else {}
-    given = {k: checked_setting(types[k], v, f"problem {name!r}", k) if k in types else v for k, v in settings.items()}
-    built = build(**given)
+    name, built = build_named(spec, PROBLEMS, "problem", "kuhn-poker or {name: leduc-poker, ranks: 4}")
     if not isinstance(built, ExactProblem):
         raise ValueError(
             f"{name!r:.100} returned {built!r:.60}, expected a problem, as polopt.problems.game_of makes them"
         )
     return built
+
+
+def build_named(
+    spec: str | Mapping[str, Any], known: Mapping[str, Callable[..., Any]], noun: str, example: str
+) -> tuple[str, Any]:
+    """Returns the name in a specification, and what the function of that name builds with its settings.
+
+    known: the functions by name; one of the user's own is `file.py:function`. noun, example: for messages.
+
+    Raises:
+        UnknownProblem: there is no such name; the nearest one.
+        ValueError, TypeError: a setting does not exist or is not valid.
+    """
+    settings = {"name": spec} if isinstance(spec, str) else dict(spec)
+    name = settings.pop("name", None)
+    if not isinstance(name, str) or not name:
+        raise UnknownProblem(f"a {noun} needs its name, as {example}, found {name!r:.60}")
+    if ":" in name:
+        build = locate(name)
+    elif (key := name.replace("_", "-").lower()) in known:
+        build = known[key]
+    else:
+        raise UnknownProblem(
+            f"there is no {noun} {name!r:.100}{nearest(name, known)}; there are {', '.join(known)}, and "
+            "functions of your own, as my_file.py:build"
+        )
+    accepted = tuple(inspect.signature(build).parameters)
+    for setting in settings:
+        if setting not in accepted:
+            raise TypeError(f"{noun} {name!r:.100} has no setting {setting!r:.100}{nearest(str(setting), accepted)}")
+    types = setting_types(build, accepted) if ":" not in name else {}
+    given = {k: checked_setting(types[k], v, f"{noun} {name!r}", k) if k in types else v for k, v in settings.items()}
+    return name, build(**given)

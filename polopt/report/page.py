@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from polopt.report.figures import Figure
-from polopt.training.estimates import SHARE
+from polopt.training.estimates import SHARE, spelt
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -81,12 +81,12 @@ def percent(value: float, digits: int = 1) -> str:
 
 def points(value: float, unit: str = SHARE) -> str:
     """Formats a difference with its sign, +3.7 or −1.2: of fractions in percentage points, of others in their unit."""
-    return f"{100 * value if unit == SHARE else value:+.1f}".replace("-", "−")
+    return (f"{100 * value:+.1f}" if unit == SHARE else spelt(value, "+")).replace("-", "−")
 
 
 def in_unit(value: float, unit: str) -> str:
     """Formats a fraction in percent, any other value as it is."""
-    return percent(value) if unit == SHARE else f"{value:.1f}"
+    return percent(value) if unit == SHARE else spelt(value)
 
 
 def _finite(value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from polopt.backends.pool import FolderPool, LocalPool, Pool, PublishedGroup
 from polopt.sampling.allocation import allocate, allocate_exactly, apportioned, knapsack, knapsack_value, neyman
+from polopt.sampling.batch_buffer import WeightBank
 from polopt.sampling.batch_mixers import BatchMixer, WithDemonstrations, WithSolutions, WithTexts
 from polopt.sampling.diversity import distinct, edit_distance, mean_edit_distance, self_bleu
 from polopt.sampling.filters import (
@@ -87,6 +88,7 @@ __all__ = [
     "UniformTasks",
     "UniqueAnswers",
     "UsesPredictor",
+    "WeightBank",
     "WithDemonstrations",
     "WithSolutions",
     "WithTexts",

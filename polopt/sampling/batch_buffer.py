@@ -47,28 +47,18 @@ def unpacked(tensors: Mapping[str, Tensor]) -> Experience:
     )
 
 
-class BatchBuffer(nn.Module):
-    """A store of batches of any number and shape, as buffers of a module. `batches()` keeps their order."""
+class VariableBuffers(nn.Module):
+    """Buffers of any number and shape, which are what a loaded state has; `count` is how many things they hold."""
 
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("count", torch.zeros((), dtype=torch.int64))
 
-    def batches(self) -> list[Experience]:
-        """Returns the stored batches, without their lists."""
-        found: list[dict[str, Tensor]] = [{} for _ in range(int(self.get_buffer("count")))]
-        for key, value in self.named_buffers():
-            place, _, name = key.partition("/")
-            if name:
-                found[int(place)][name] = value
-        return [unpacked(tensors) for tensors in found]
-
-    def keep(self, batches: Sequence[Experience]) -> None:
-        """Replaces the stored batches by copies of these."""
-        self._store({f"{i}/{name}": value for i, batch in enumerate(batches) for name, value in packed(batch).items()})
-        self.get_buffer("count").fill_(len(batches))
+    def __len__(self) -> int:
+        return int(self.get_buffer("count"))
 
     def _store(self, tensors: Mapping[str, Tensor]) -> None:
+        """Replaces the buffers other than `count` by these."""
         device = self.get_buffer("count").device
         for name in [name for name, _ in self.named_buffers() if name != "count"]:
             delattr(self, name)
@@ -80,3 +70,36 @@ class BatchBuffer(nn.Module):
         # Buffers of the right shapes, into which the tensors are then copied.
         self._store({name: torch.empty_like(value) for name, value in kept.items() if name != "count"})
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
+
+
+class WeightBank(VariableBuffers):
+    """A list of a policy's weights, each one vector [P], as buffers of a module."""
+
+    def append(self, weights: Tensor) -> None:
+        """Adds weights at the end."""
+        self.register_buffer(str(len(self)), weights.detach().clone().to(self.get_buffer("count").device))
+        self.get_buffer("count").add_(1)
+
+    def __getitem__(self, place: int) -> Tensor:
+        return self.get_buffer(str(range(len(self))[place]))
+
+    def __setitem__(self, place: int, weights: Tensor) -> None:
+        self[place].copy_(weights)
+
+
+class BatchBuffer(VariableBuffers):
+    """A store of batches of any number and shape, as buffers of a module. `batches()` keeps their order."""
+
+    def batches(self) -> list[Experience]:
+        """Returns the stored batches, without their lists."""
+        found: list[dict[str, Tensor]] = [{} for _ in range(len(self))]
+        for key, value in self.named_buffers():
+            place, _, name = key.partition("/")
+            if name:
+                found[int(place)][name] = value
+        return [unpacked(tensors) for tensors in found]
+
+    def keep(self, batches: Sequence[Experience]) -> None:
+        """Replaces the stored batches by copies of these."""
+        self._store({f"{i}/{name}": value for i, batch in enumerate(batches) for name, value in packed(batch).items()})
+        self.get_buffer("count").fill_(len(batches))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -208,6 +209,18 @@ class GradientNormSource(Source, Protocol):
         ...
 
 
+class WeightSource(Source, Protocol):
+    """A source whose policy can sample and evaluate with other weights, such as its own earlier ones."""
+
+    def weights(self) -> Tensor:
+        """Returns a copy of the policy's parameters, as one vector [P]."""
+        ...
+
+    def using(self, weights: Tensor) -> AbstractContextManager[None]:
+        """Gives the policy these parameters inside of a `with` statement."""
+        ...
+
+
 class FragmentSource(Protocol):
     """A source whose environments are stepped for a fixed number of steps."""
 
@@ -237,6 +250,7 @@ CAPABILITIES: Mapping[str, type] = {
     "solutions": SolutionSource,
     "steps": Source,
     "texts": TextSource,
+    "weights": WeightSource,
 }
 
 

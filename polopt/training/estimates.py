@@ -33,3 +33,9 @@ def label_of(name: str, estimate: Mapping[str, Any]) -> str:
     """Returns a readable name of the quantity that an estimate measures."""
     plain = unit_of(estimate) == SHARE and name.startswith("pass@")
     return "held-out accuracy" if plain else f"held-out {name.replace('_', ' ')}"
+
+
+def spelt(value: float, sign: str = "") -> str:
+    """Formats a number of any unit but a share: with one decimal, or three if it is below 10. sign: "+" for a
+    change."""
+    return f"{value:{sign}.{1 if abs(value) >= 10 else 3}f}"

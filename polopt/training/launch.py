@@ -24,7 +24,11 @@ from polopt.training.run import ReadOnlyRun, Run
 from polopt.training.weight_sources import check_weights
 
 # Kind of recipe -> the module whose `open_domain` makes its domain; imported when a run of that kind begins.
-DOMAINS = {"language": "polopt.training.language", "control": "polopt.training.control.domain"}
+DOMAINS = {
+    "language": "polopt.training.language",
+    "control": "polopt.training.control.domain",
+    "generative": "polopt.training.generative.domain",
+}
 
 
 def open_domain(recipe: Recipe, team: ProcessGroup, address: str | None) -> AbstractContextManager[Domain]:

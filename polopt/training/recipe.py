@@ -31,6 +31,7 @@ from polopt.yaml_data import read_yaml, read_yaml_file, write_yaml
 KINDS = {
     "language": "polopt.training.language_recipe:LanguageRecipe",
     "control": "polopt.training.control.recipe:ControlRecipe",
+    "generative": "polopt.training.generative.recipe:GenerativeRecipe",
 }
 
 

@@ -3,34 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import gymnasium
 import torch
 from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import VectorEnv
-from torch import Tensor
 
 from polopt import ops
-from polopt.algorithm import Algorithm
 from polopt.capabilities import CORE_FIELDS, Capabilities
 from polopt.config import ConfigError
-from polopt.errors import RunError
 from polopt.experience import Experience
 from polopt.metrics import Interval, t_interval
 from polopt.policies.network import NetworkPolicy
-from polopt.training.batches import BatchIterator, SynchronousBatches
 from polopt.training.control.recipe import ControlRecipe
 from polopt.training.control.source import StepSource
-from polopt.training.domain import check_algorithm
-from polopt.training.learner import Learner, learning, optimiser_of
-from polopt.training.named_policies import with_policies
+from polopt.training.network_domain import NetworkDomain, check_one_process
 from polopt.training.process_group import ProcessGroup
-from polopt.training.reference_policy import parameters_of
-from polopt.training.run import finished_run
 
 _FIELDS = CORE_FIELDS | {
     *("final_value", "advantage", "extras.observation", "extras.action"),
@@ -77,8 +68,7 @@ def open_domain(recipe: ControlRecipe, team: ProcessGroup, address: str | None) 
     Raises:
         ConfigError: the recipe cannot be prepared, or several processes were started.
     """
-    if team.size > 1:
-        raise ConfigError(f"recipes of kind control train in one process, and torchrun started {team.size}")
+    check_one_process(recipe, team)
     domain = ControlDomain(recipe)
     try:
         yield domain
@@ -86,24 +76,18 @@ def open_domain(recipe: ControlRecipe, team: ProcessGroup, address: str | None) 
         domain.close()
 
 
-class ControlDomain:
+class ControlDomain(NetworkDomain):
     """The domain of a control recipe: policy, environments and sources of its stages; see `Domain`."""
 
+    policy_class = NetworkPolicy
+    policy: NetworkPolicy
+    recipe: ControlRecipe
+
     def __init__(self, recipe: ControlRecipe) -> None:
-        self.recipe, self.capabilities = recipe, CONTROL
-        recipe.require_installed()
-        if recipe.threads is not None:
-            torch.set_num_threads(recipe.threads)
-        self.algorithms = recipe.algorithms
-        for name, algorithm in self.algorithms.items():
-            capabilities = with_policies(name, recipe.stages[name], algorithm, self.capabilities)
-            check_algorithm(name, algorithm, capabilities)
+        super().__init__(recipe, CONTROL)
         self._opened: list[VectorEnv] = []
         self.evaluated = self._environments(min(COPIES, recipe.evaluation.problems))
-        self.policy = self.learned = _policy_for(self.evaluated, recipe).to(recipe.device)
-        for stage in recipe.stages.values():
-            optimiser_of(learning(self.policy, stage.train), stage.optimiser)
-        self.sampling = torch.Generator().manual_seed(recipe.seed_of("sampling"))
+        self.set_policy(_policy_for(self.evaluated, recipe))
 
     def _environments(self, copies: int) -> VectorEnv:
         spec = self.recipe.environment
@@ -120,37 +104,11 @@ class ControlDomain:
         while self._opened:
             self._opened.pop().close()
 
-    def preflight(self) -> None:
-        pass
-
     def try_worlds(self) -> None:
         self.evaluated.reset(seed=0)
 
-    def about(self, known: Mapping[str, Any]) -> dict[str, Any]:
-        parameters = sum(p.numel() for p in self.policy.parameters())
-        if known.get("parameters", parameters) != parameters:
-            raise RunError(f"the policy has {parameters} parameters, and this run began with {known['parameters']}")
-        return {"parameters": parameters, "environment": self.recipe.environment.id}
-
-    def weights_of(self, run: str, where: str) -> dict[str, Tensor]:
-        folder = finished_run(run, where, self.recipe.kind)
-        other = NetworkPolicy.load(folder / "policy")
-        for name, value in self.policy.settings.items():
-            if other.settings.get(name) != value:
-                raise ConfigError(
-                    f"{where}: {run} holds a policy of another architecture, {name} is {other.settings.get(name)} "
-                    f"there and {value} here; name a run of this one"
-                )
-        return parameters_of(other)
-
-    def model_policy(self, model: str, where: str) -> NetworkPolicy:
-        raise ConfigError(f"{where}.model = {model!r:.60}: a control policy is no model of that format; name a run")
-
-    def written(self, experience: Experience) -> Iterator[dict[str, Any]]:
-        yield from ()
-
-    def learn_from(self, stage: str, records: list[dict[str, Any]]) -> None:
-        raise NotImplementedError("no setting of a control recipe leads here")
+    def described(self) -> dict[str, Any]:
+        return {"environment": self.recipe.environment.id}
 
     def source(self, stage: str, *, round: int = 1) -> StepSource:
         while len(self._opened) > 1:  # those of the stage before
@@ -158,24 +116,6 @@ class ControlDomain:
         environments = self._environments(self.recipe.stages[stage].rows)
         seed = self.recipe.seed_in_round(round, "environments", stage)
         return StepSource(environments, self.policy, seed=seed, generator=self.sampling)
-
-    @contextmanager
-    def batches(
-        self,
-        source: StepSource,
-        algorithm: Algorithm,
-        *,
-        base: int,
-        first: int,
-        steps: int,
-        tensors: Mapping[str, Tensor],
-    ) -> Iterator[BatchIterator]:
-        yield SynchronousBatches(source, algorithm.sampling)
-
-    def provide(
-        self, experience: Experience, fields: frozenset[str], source: StepSource, learner: Learner
-    ) -> Experience:
-        return experience
 
     def describe(self, experience: Experience) -> dict[str, Any]:
         """Computes the returns and lengths of the episodes that ended in the batch, and its rewards and advantages."""
@@ -220,24 +160,6 @@ class ControlDomain:
         episodes = [episode for row in finished for episode in row]
         returns = [value for value, _ in episodes]
         return ReturnScore(returns, [length for _, length in episodes], t_interval(returns))
-
-    def other_scores(self, problems: int, step: int) -> Iterator[tuple[str, ReturnScore]]:
-        yield from ()
-
-    def samples(self, score: ReturnScore) -> Iterator[dict[str, Any]]:
-        yield from ()
-
-    def sync_weights(self, version: int) -> None:
-        pass
-
-    def save(self, folder: Path) -> None:
-        self.policy.save(folder / "policy")
-
-    def state(self) -> dict[str, Tensor]:
-        return {"rng.sampling": self.sampling.get_state()}
-
-    def load(self, tensors: Mapping[str, Tensor]) -> None:
-        self.sampling.set_state(tensors["rng.sampling"])
 
 
 def _policy_for(environments: VectorEnv, recipe: ControlRecipe) -> NetworkPolicy:

@@ -1,0 +1,1 @@
+"""Training of generative policies on points."""
