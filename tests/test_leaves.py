@@ -14,7 +14,7 @@ from polopt.catalogue import slugs
 ROOT = Path(polopt.__file__).parent
 # The papers on whose sentences other papers build, or against which they measure their claims. All others are leaves.
 ANCESTORS = {
-    *("cfr", "dapo", "dpo", "dr_grpo", "grpo", "gspo", "ipo", "pdis", "ppo"),
+    *("cfr", "dapo", "diffusion_dpo", "diffusion_nft", "dpo", "dr_grpo", "grpo", "gspo", "ipo", "pdis", "ppo"),
     *("raft", "reinforce", "rloo", "sdpo", "sft", "spo", "sppo"),
 }
 

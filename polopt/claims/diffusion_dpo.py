@@ -5,9 +5,9 @@ from torch import Tensor
 
 from polopt.algorithm import Algorithm
 from polopt.claim import Finding, Replace, claim, mutation
-from polopt.claims.problems import flows
 from polopt.evaluation import Evaluation
 from polopt.experience import Experience
+from polopt.lab import flows
 from polopt.lab.effects import More, effect
 from polopt.methods.diffusion_dpo import diffusion_dpo
 from polopt.methods.sft import sft

@@ -5,8 +5,8 @@ from torch import Tensor
 
 from polopt.algorithm import Algorithm
 from polopt.claim import Finding, Replace, claim, mutation
-from polopt.claims.problems import flows
 from polopt.experience import Experience
+from polopt.lab import flows
 from polopt.lab.effects import Less, More, effect
 from polopt.methods import seppo as module
 from polopt.methods.diffusion_dpo import diffusion_dpo

@@ -340,8 +340,7 @@ def learning(
     `reference`. `previous` becomes the policy before each batch. Steps have the order of `stepping.take_step`.
     """
     hooks = _Descent(algorithm, policy, rate, epochs, reference, previous, teacher)
-    if optimiser is not None:
-        hooks.optimiser = optimiser(policy.parameters(), lr=rate)
+    hooks.optimiser = optimiser and optimiser(policy.parameters(), lr=rate)
     while True:
         source.refresh()
         experience = algorithm.sampling(source)
@@ -385,15 +384,13 @@ class _Descent(StepHooks):
             evaluation = self.policy.evaluate(experience, self.algorithm.objective.active_fields("policy_outputs"))
             loss = self.algorithm.objective(experience, evaluation).loss
             gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True)
-            for p, gradient in zip(self.parameters, gradients, strict=True):
-                p.grad = gradient
+            with torch.no_grad():
+                for p, gradient in zip(self.parameters, gradients, strict=True):
+                    p.grad = gradient
+                    if self.optimiser is None and gradient is not None:
+                        p -= self.rate * gradient
             if self.optimiser is not None:
                 self.optimiser.step()
-                continue
-            with torch.no_grad():
-                for p in self.parameters:
-                    if p.grad is not None:
-                        p -= self.rate * p.grad
         return {}
 
     def end_update(self) -> None:

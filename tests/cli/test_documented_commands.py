@@ -66,6 +66,10 @@ def test_solve(place: Path) -> None:
     assert (place / "runs" / "kuhn" / "report.html").is_file()
 
 
+def test_generative(place: Path) -> None:
+    run("docs/generative.md")
+
+
 def test_control(place: Path) -> None:
     (place / "cartpole").write_text((ROOT / "polopt/recipes/cartpole.yaml").read_text())
     run("docs/control.md")

@@ -19,6 +19,7 @@ import polopt as po
 import polopt.sampling
 from polopt.lab import ChainSource, GaussianChain, TabularPolicy, TokenTree, TreeSource
 from polopt.part import Part
+from polopt.policies.point_source import PointSource
 from polopt.sampling.source_protocols import CAPABILITIES, ContinuingSource, Source, SourceError, members_of
 from polopt.training.control.source import StepSource
 from polopt.training.source import LanguageSource
@@ -95,8 +96,13 @@ def test_a_source_has_few_members_and_each_capability_its_own() -> None:
     assert len(owners) == len(set(owners))
 
 
-ROLLOUTS = CAPABILITIES.keys() - {"fragments"}
-SOURCES = [(LanguageSource, ROLLOUTS), (TreeSource, ROLLOUTS), (StepSource, {"fragments"})]
+ROLLOUTS = CAPABILITIES.keys() - {"fragments", "weights"}
+SOURCES = [
+    (LanguageSource, ROLLOUTS),
+    (TreeSource, ROLLOUTS),
+    (StepSource, {"fragments"}),
+    (PointSource, {"demonstrations", "pairs", "rated", "steps", "weights"}),
+]
 
 
 @pytest.mark.parametrize(("source", "capabilities"), SOURCES, ids=lambda value: getattr(value, "__name__", ""))
@@ -126,6 +132,7 @@ WANTING = {
     "restored_rows": po.sampling.Rollouts(mix=[po.sampling.SuccessReplay()]),
     "solutions": po.sampling.Rollouts(mix=[po.sampling.WithSolutions()]),
     "texts": po.sampling.Rollouts(mix=[po.sampling.WithTexts()]),
+    "weights": po.methods.diffusion_nft.SlowRollouts(),
 }
 
 

@@ -11,11 +11,13 @@ import torch
 from torch import Tensor
 
 from polopt.algorithm import Algorithm
+from polopt.credit import ConstantAdvantage
 from polopt.experience import Experience
-from polopt.lab import learning
-from polopt.methods.sft import sft
+from polopt.lab.measure import learning
+from polopt.objectives import PolicyGradient, Surrogate
 from polopt.policies.flow import FlowPolicy
 from polopt.policies.point_source import PointSource
+from polopt.sampling import Demonstrations
 from polopt.worlds.points import PointTask, modes
 
 ROWS = 96
@@ -36,7 +38,12 @@ def pretrained(seed: int, *, best: bool = False, count: int = 2, ask: bool = Fal
     task = modes(count=count, ask=ask, seed=seed)
     known = preferred(task) if best else task
     policy = FlowPolicy(dimensions=2, contexts=task.contexts, hidden=(64, 64), seed=seed)
-    run = learning(sft(), source(policy, known, seed, 256), policy, rate=2e-3, optimiser=torch.optim.Adam)
+    imitation = Algorithm(
+        sampling=Demonstrations(),
+        credit=ConstantAdvantage(value=1.0),
+        objective=Surrogate(ratio=None, trust=PolicyGradient()),
+    )
+    run = learning(imitation, source(policy, known, seed, 256), policy, rate=2e-3, optimiser=torch.optim.Adam)
     for _ in itertools.islice(run, 600):
         pass
     return task, policy
