@@ -54,6 +54,7 @@ def _step(algorithm: Algorithm, batch: Experience, policy: TabularPolicy, step_s
     controls={"sft": sft},
     step_sizes=(256.0, 1024.0, 4096.0, 16384.0),
     criteria=[More("success", by=0.02)],
+    cost="slow",
     note="The paper compares win rates of language models; the bound is ours.",
 )
 def labels_teach(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:

@@ -50,6 +50,7 @@ def one_bad_token(seed: int, pairs: int = 12, guides: float = 10.0) -> tuple[Tok
     step_sizes=(3.0, 10.0, 30.0),
     criteria=[Less("drift", times=0.9)],
     seeds=10,
+    cost="slow",
     note="Drift is the mean distance of the two good tokens' log-probabilities, when a token is bad with probability "
     "0.05, or after 400 steps. The guide is the optimum of the reward -1 for each bad token. The bound is ours: the "
     "paper counts wins of models, and fewer steps are what a longer step size buys too.",
