@@ -24,8 +24,9 @@ from polopt.rewards import WinRate
     step_sizes=(10.0, 30.0, 100.0, 300.0, 1000.0),
     criteria=[More("success", by=0.05)],
     cost="slow",
-    note="16 tasks whose success rates go from 0.005 to 0.9 at first, 200 batches of 16 pairs; a pair is two answers "
-    "of which one is right. The paper has people compare the answers of models that were trained online and offline.",
+    refuted=True,
+    note="16 tasks whose success rates go from 0.005 to 0.9 at first, 200 batches of 16 pairs. Up to a step of 100 it is "
+    "0.13 ahead (0.05 to 0.21); the pairs of the first policy, whose labels are right, bear steps of 1000 and catch up.",
 )
 def online_wins(side: tuple[Algorithm, str], *, seed: int, step_size: float) -> dict[str, float]:
     algorithm, source = side
