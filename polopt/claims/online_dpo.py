@@ -25,8 +25,8 @@ from polopt.rewards import WinRate
     criteria=[More("success", by=0.05)],
     cost="slow",
     refuted=True,
-    note="16 tasks whose success rates go from 0.005 to 0.9 at first, 200 batches of 16 pairs. Up to a step of 100 it is "
-    "0.13 ahead (0.05 to 0.21); the pairs of the first policy, whose labels are right, bear steps of 1000 and catch up.",
+    note="16 tasks whose success rates go from 0.005 to 0.9 at first, 200 batches of 16 pairs. Up to a step of 100 it "
+    "is 0.13 ahead (0.05 to 0.21); pairs of the first policy, whose labels are right, bear steps of 1000 and catch up.",
 )
 def online_wins(side: tuple[Algorithm, str], *, seed: int, step_size: float) -> dict[str, float]:
     algorithm, source = side
