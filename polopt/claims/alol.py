@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -44,8 +46,11 @@ def given(tree: TokenTree, rows: Tensor, reference: TabularPolicy) -> Experience
 
 
 def descended(algorithm: Algorithm, batch: Experience, policy: TabularPolicy, rate: float, steps: int) -> None:
-    """Takes gradient steps on the whole batch; advantages are those of the present critic."""
+    """Takes gradient steps on the whole batch; advantages are those of the present critic. A policy that diverges is
+    left as it is."""
     for _ in range(steps):
+        if not all(parameter.isfinite().all() for parameter in policy.parameters()):
+            return
         before = policy.evaluate(batch, VALUE)
         ready = batch.replace(old_logp=before.logp.detach(), value=before.value.detach())
         ready = algorithm.compute_advantages(algorithm.sampling.mark(ready))
@@ -59,7 +64,7 @@ def descended(algorithm: Algorithm, batch: Experience, policy: TabularPolicy, ra
 
 def gained(algorithm: Algorithm, seed: int, step_size: float, bad: int = 0) -> float:
     """Returns by how much the exact mean score of the policy exceeds the reference's, with which it begins, after
-    learning from eight answers of the reference to each prompt, and `bad` of the worse half."""
+    learning from eight answers of the reference to each prompt, and `bad` of the worse half; NaN if it diverges."""
     tree, law, worse = scored(seed)
     generator = torch.Generator().manual_seed(seed)
     rows = answers_of(law, 8, generator)
@@ -68,6 +73,8 @@ def gained(algorithm: Algorithm, seed: int, step_size: float, bad: int = 0) -> f
     reference = TabularPolicy(tree).set_probabilities(law)
     policy = TabularPolicy(tree, critic=True).set_probabilities(law)
     descended(algorithm, given(tree, rows, reference), policy, step_size, STEPS)
+    if not all(parameter.isfinite().all() for parameter in policy.parameters()):
+        return math.nan
     return (tree.value(policy) - tree.value(reference)).item()
 
 
@@ -100,10 +107,12 @@ def better_answers(algorithm: Algorithm, *, seed: int, step_size: float) -> dict
     method=lambda: alol(variant="none"),
     controls={"mean of all scores": lambda: alol(variant="none", value=GroupMean(within=WholeBatch()))},
     step_sizes=(*STEP_SIZES, 1000.0, 3000.0),
-    criteria=[More("gain", by=0.0)],
+    criteria=[More("gain", by=0.02)],
     seeds=10,
     cost="slow",
-    note="The mean of all scores comes close at long steps: 0.117 of 0.132 on own seeds.",
+    refuted=True,
+    note="With long steps the mean of all scores does nearly as well: 0.119 of 0.132 on own seeds, 0.124 of 0.132 on "
+    "ten fresh ones.",
 )
 def value_of_the_prompt(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
     return {"gain": gained(algorithm, seed, step_size)}

@@ -89,23 +89,24 @@ def natural(eta: float, features: int = 2) -> tuple[Tensor, Tensor, Tensor]:
     "Of policies that share parameters, which fit no such law, the minimiser is a step along the natural policy "
     "gradient.",
     kind="theory",
-    baseline="the gradient",
+    baseline="the gradient, at its best length",
 )
 def natural_gradient() -> Finding:
     found, expected, gradient = natural(2.0)
     error = ((found - expected).norm() / expected.norm()).item()
-    cosine = torch.cosine_similarity(found, gradient, dim=0).item()
+    cosine = torch.cosine_similarity(expected, gradient, dim=0).item()
+    plain = (1 - cosine**2) ** 0.5
     return Finding(
-        measured={"relative error": error, "cosine with the gradient": cosine},
-        criterion="relative error < 1e-9, cosine with the plain gradient < 0.9",
-        holds=error < 1e-9 and cosine < 0.9,
+        measured={"relative error": error, "of the gradient at its best length": plain},
+        criterion="relative error < 1e-9, of the plain gradient > 0.05",
+        holds=error < 1e-9 and plain > 0.05,
     )
 
 
 @claim(
     "The first step of a round has RLOO's gradient times 4 / eta, at any group size.",
     kind="identity",
-    baseline="IPO on its own pairs",
+    baseline="the same gradients once the policy has left its sampler",
 )
 def starts_as_rloo() -> Finding:
     tree = TokenTree.full(2, 2, lambda _, answer: 0.3 + 2 * answer[0] + answer[-1], stop=1)
@@ -116,11 +117,15 @@ def starts_as_rloo() -> Finding:
         other = expectation(rloo(group=group, kl=0), tree, policy)
         apart.append((ours.mean - 4 / eta * other.mean).abs().max().item())
         apart.append(abs(ours.variance / other.variance * (eta / 4) ** 2 - 1))
-    margins = expectation(ipo().but(sampling=Rollouts(group=2)), tree, policy, reference=policy)
+    sampler = TabularPolicy(tree, spread=1.0, seed=4)
+    later, plain = (
+        expectation(side, tree, policy, behaviour=sampler).mean for side in (rebel(eta=eta), rloo(group=2, kl=0))
+    )
+    unlike = ((later - 4 / eta * plain).norm() / later.norm()).item()
     return Finding(
-        measured={"difference": max(apart), "cosine of IPO with the policy gradient": margins.cosine},
-        criterion="mean, and variance in its square, over all groups within 1e-12; cosine of IPO's gradient < 0.99",
-        holds=max(apart) < 1e-12 and margins.cosine < 0.99,
+        measured={"difference": max(apart), "relative difference elsewhere": unlike},
+        criterion="mean, and variance in its square, over all groups within 1e-12; elsewhere > 0.01 of the gradient",
+        holds=max(apart) < 1e-12 and unlike > 0.01,
     )
 
 
@@ -139,8 +144,8 @@ def starts_as_rloo() -> Finding:
     budget="answers",
     cost="slow",
     refuted=True,
-    note="On problems without function approximation all four learn about as much: it leads RLOO by 0.08, and PPO and "
-    "DPO lead it by 0.13 and 0.07. 40 batches of 32 answers, four steps on each, rewards N(0, 1).",
+    note="It is ahead of RLOO, by 0.08 on own seeds and 0.23 on ten fresh ones, behind PPO, by 0.13 and 0.11, and "
+    "about as good as DPO. 40 batches of 32 answers, four steps on each; rewards are N(0, 1).",
 )
 def learns(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
     generator = torch.Generator().manual_seed(seed)

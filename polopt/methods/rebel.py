@@ -25,9 +25,9 @@ def rebel(*, group: int = 2, eta: float = 1.0, kl: float = 0.0, reward: Reward |
     """L = mean over pairs of ([log pi(y)/pi_t(y) - log pi(y')/pi_t(y')] / eta - [r(y) - r(y')])^2
 
     over every two of the `group` answers that the present policy pi_t gave to a prompt, those of equal reward too. The
-    minimiser over enough pairs is pi_t exp(eta r) / Z, a step of mirror descent; of policies with linear logits it is
-    the step of length eta along the natural policy gradient. There is no critic, no clip, and a constant of the prompt
-    in the reward cancels. The first step of a round has the gradient of RLOO, times 4 / eta.
+    minimiser over enough pairs is pi_t exp(eta r) / Z, a step of mirror descent, and a Gauss-Newton step from pi_t is
+    one of length eta along the natural policy gradient, for policies that do not reach it. There is no critic, no
+    clip, and a constant of the prompt in the reward cancels. The first gradient of a round is RLOO's times 4 / eta.
 
     A batch is a round: its rows are sampled from pi_t, and `epochs` of the stage is how long each is fitted, 4 for
     the paper's summaries.
