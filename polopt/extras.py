@@ -139,6 +139,9 @@ EXTRAS: dict[str, Extra] = {
         Extra("prompt_logp", _B, "float", "mean log-probability of the row's prompt", "the loop"),
         Extra("reference_point", _B, "float", "what implicit rewards of labels are compared with", _POINT),
         Extra(
+            "restarted", _BT, "bool", "decisions of the turn that a row began anew with", "methods.refuel.TurnRestarts"
+        ),
+        Extra(
             "rollout_is_weights", _BT, "float", "importance weights of verl's rollout correction", "bridges.verl_loss"
         ),
         Extra("row_reward", _B, "float", "reward of rows without decisions, where reward is [B, T]", "rewards.Reward"),

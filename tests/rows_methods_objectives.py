@@ -12,6 +12,7 @@ from rows_credit import BY_TOKEN
 
 from polopt.credit import RelativeAdvantage
 from polopt.methods.aligndistil import ExtrapolationWeight
+from polopt.methods.alol import PositiveAdvantage, PromptValueLoss
 from polopt.methods.bapo_clip import BalancedClip
 from polopt.methods.bupo import LayerEntropy, LayerRatio
 from polopt.methods.chord import UncertaintyWeight
@@ -33,6 +34,8 @@ from polopt.methods.srpo_routing import TeacherCertainty
 from polopt.methods.steer import STEERWeight
 from polopt.objectives import (
     AuxiliaryLoss,
+    Branch,
+    BranchedObjective,
     DenoisingReward,
     Distillation,
     OldPolicyRatio,
@@ -40,6 +43,7 @@ from polopt.objectives import (
     PolicyGradient,
     SequenceMean,
     SequenceRatio,
+    SequenceSum,
     Surrogate,
     TokenRatio,
     Unclipped,
@@ -81,6 +85,14 @@ OBJECTIVES = {
         Surrogate(
             ratio=SequenceRatio(),
             trust=BalancedClip(ratio=SequenceRatio(), low=(0.9, 0.95), high=(1.0, 1.1), step_size=0.01),
+        )
+    ),
+    "better than the reference": PartRow(
+        BranchedObjective(
+            routes=[
+                Branch(objective=Surrogate(trust=Unclipped()), rows=PositiveAdvantage()),
+                Branch(objective=AuxiliaryLoss(regularise=[PromptValueLoss()], aggregate=SequenceSum(length=1))),
+            ]
         )
     ),
     "inner": taught_row(INNER),

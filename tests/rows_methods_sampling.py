@@ -17,6 +17,7 @@ from polopt.methods.d3s import HighestVariance, TopDecisions
 from polopt.methods.econprover import ShortestCorrect
 from polopt.methods.mpo_easyhard import EasyPairs
 from polopt.methods.pf_ppo import RankedRows
+from polopt.methods.refuel import RestartedTurn
 from polopt.methods.remix import CentredClip
 from polopt.methods.rex_rag import MixtureRatio
 from polopt.methods.rorecomp import SelectByField
@@ -60,6 +61,13 @@ def chosen_batch(seed: int = 0, clean: bool = False) -> SampleBatch:
 def group_and_length(e: Experience) -> list[tuple[int, int]]:
     """Returns the rows' groups and lengths: which of equally short rows is kept depends on their order."""
     return sorted(zip(e.group.tolist(), e.lengths.tolist(), strict=True))
+
+
+def restarted_batch(seed: int = 0, clean: bool = False) -> SampleBatch:
+    """A random batch of which some decisions belong to a restarted turn."""
+    batch, g = random_batch(seed, clean=clean), torch.Generator().manual_seed(seed)
+    restarted = torch.rand(batch.mask.shape, generator=g) < 0.5
+    return dataclasses.replace(batch, experience=batch.experience.replace(extras={"restarted": restarted}))
 
 
 probe_row = functools.partial(PartRow, batch=probe_batch)
@@ -123,5 +131,6 @@ SELECTS = {
     "easy pairs": PartRow(EasyPairs(reward=OutcomeReward(), gamma=0.5), key=group_and_outcome),
     "easy pairs, signed": PartRow(EasyPairs(reward=OutcomeReward(), gamma=0.1, gap="signed"), key=group_and_outcome),
     "marked": PartRow(SelectByField(), batch=chosen_batch),
+    "restarted turn": PartRow(RestartedTurn(), batch=restarted_batch, keeps="decisions"),
     "replaced": PartRow(ReplacedBySolutions(), batch=demonstration_batch),
 }

@@ -13,6 +13,7 @@ from polopt.features.masks import FieldMask, Finished, HasTeacher, IsCorrect, Is
 from polopt.methods.bupo import LayerRatio
 from polopt.methods.srpo_routing import TeacherCertainty
 from polopt.objectives import (
+    AnchorRatio,
     AuxiliaryLoss,
     Branch,
     BranchedObjective,
@@ -39,6 +40,7 @@ from polopt.objectives import (
     Phase,
     PolicyGradient,
     ProbabilityWeight,
+    ProductRatio,
     PromptMean,
     ReferenceKL,
     RegressionLink,
@@ -86,6 +88,8 @@ OBJECTIVES = {
     "score": PartRow(Surrogate(trust=PolicyGradient(), aggregate=SequenceSum())),
     "proximal": PartRow(Surrogate(ratio=OldPolicyRatio(), trust=Unclipped(), weights=[TruncatedImportance()])),
     "sequence": PartRow(Surrogate(ratio=SequenceRatio(), trust=Clip(low=0.01, high=0.02), aggregate=SequenceMean())),
+    "ratio to the reference": PartRow(Surrogate(ratio=AnchorRatio(), trust=Clip())),
+    "product": PartRow(Surrogate(ratio=ProductRatio(), trust=Clip(), aggregate=SequenceSum(length=1))),
     "sequence of proximal": PartRow(Surrogate(ratio=SequenceRatio(token=OldPolicyRatio()), trust=Unclipped())),
     "dual clip": PartRow(Surrogate(trust=Clip(low=0.1, high=0.3, dual=1.2))),
     "clip weight": PartRow(Surrogate(trust=ClipWeight(high=0.2)), honest=None),

@@ -1,6 +1,13 @@
 """Credit assignment: advantages of decisions from rewards."""
 
-from polopt.credit.baselines import ConstantBaseline, GreedyReturn, GroupMean, LeaveOneOut, MovingAverage
+from polopt.credit.baselines import (
+    ConstantBaseline,
+    GreedyReturn,
+    GroupMean,
+    LeaveOneOut,
+    MovingAverage,
+    PromptValue,
+)
 from polopt.credit.estimators import GAE, ConstantAdvantage, ReferencePoint, RelativeAdvantage, RewardToGo
 from polopt.credit.parts import Baseline, Credit, Scale
 from polopt.credit.scales import GroupStd
@@ -25,6 +32,7 @@ __all__ = [
     "LeaveOneOut",
     "ModulatedAdvantage",
     "MovingAverage",
+    "PromptValue",
     "ReferencePoint",
     "RelativeAdvantage",
     "RewardToGo",

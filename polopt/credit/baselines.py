@@ -84,3 +84,13 @@ class ConstantBaseline(Baseline):
 
     def forward(self, experience: Experience, returns: Tensor) -> Tensor:
         return torch.full_like(returns, self.value)
+
+
+class PromptValue(Baseline):
+    """The critic's value of the prompt, that before the row's first decision; 0 for a row without decisions."""
+
+    reads = frozenset({"value"})
+
+    def forward(self, experience: Experience, returns: Tensor) -> Tensor:
+        first = experience.mask.to(torch.uint8).argmax(1, keepdim=True)
+        return torch.where(experience.mask, experience.value.detach(), 0).gather(1, first)[:, 0].to(returns.dtype)

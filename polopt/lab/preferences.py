@@ -55,6 +55,19 @@ def descended(algorithm: Algorithm, batch: Experience, policy: TabularPolicy, ra
             policy.logits.sub_(rate * gradient)
 
 
+def fitted(algorithm: Algorithm, batch: Experience, policy: TabularPolicy) -> None:
+    """Takes one Newton step on a batch with the algorithm's advantages: the minimiser, nearest to the policy, of a loss
+    that is quadratic in the parameters, as losses of differences of log-ratios at one node are."""
+    batch = algorithm.compute_advantages(algorithm.sampling.mark(batch))
+    (parameter,) = policy.parameters()
+    loss = algorithm.objective(batch, policy.evaluate(batch)).loss
+    (slope,) = torch.autograd.grad(loss, parameter, create_graph=True)
+    rows = [torch.autograd.grad(one, parameter, retain_graph=True)[0].flatten() for one in slope.flatten()]
+    with torch.no_grad():
+        step = torch.linalg.pinv(torch.stack(rows), hermitian=True, rtol=1e-10) @ slope.flatten()
+        parameter.sub_(step.view_as(parameter))
+
+
 def distance(tree: TokenTree, policy: TabularPolicy, target: Tensor) -> float:
     """Total variation between the policy's answers and these probabilities."""
     return (tree.log_probabilities(policy).detach().exp()[0] - target).abs().sum().item() / 2

@@ -117,6 +117,14 @@ class TokenTree:
         tree._leaves = self._leaves.replace(outcome=reward, reward=reward)
         return tree
 
+    def in_turns(self, decisions: int) -> TokenTree:
+        """Returns the tree as conversations: every `decisions` decisions of an answer are a turn, the last one may be
+        shorter, and between two turns nothing is read."""
+        tree = copy.copy(self)
+        mask = self._leaves.mask
+        tree._leaves = self._leaves.replace(turn=torch.where(mask, (mask.cumsum(1) - 1) // decisions, -1))
+        return tree
+
     @functools.cached_property
     def _leaves(self) -> Experience:
         rows, T = self.prompts * len(self.answers), self.start + self.horizon

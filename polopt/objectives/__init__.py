@@ -32,7 +32,7 @@ from polopt.objectives.links import (
 )
 from polopt.objectives.paired import EveryPair, Matching, PairedObjective
 from polopt.objectives.parts import Aggregate, Objective, Ratio, Regulariser, SurrogateTerm, Weight
-from polopt.objectives.ratios import OldPolicyRatio, SequenceRatio, TokenRatio
+from polopt.objectives.ratios import AnchorRatio, OldPolicyRatio, ProductRatio, SequenceRatio, TokenRatio
 from polopt.objectives.regression import RegressionObjective
 from polopt.objectives.regularisers import EntropyBonus, EntropyTarget, ForwardKL, ReferenceKL, SamplerKL, ValueLoss
 from polopt.objectives.surrogate import AuxiliaryLoss, Surrogate
@@ -46,6 +46,7 @@ from polopt.objectives.weights import (
 
 __all__ = [
     "Aggregate",
+    "AnchorRatio",
     "AuxiliaryLoss",
     "Branch",
     "BranchedObjective",
@@ -77,6 +78,7 @@ __all__ = [
     "Phase",
     "PolicyGradient",
     "ProbabilityWeight",
+    "ProductRatio",
     "PromptMean",
     "Ratio",
     "ReferenceKL",

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from polopt.anchor import anchor_logp, check_anchor
 from polopt.evaluation import Evaluation
 from polopt.experience import Experience
+from polopt.fields import policy_field
 from polopt.objectives.parts import Ratio
 from polopt.ops import LIMIT
 
@@ -45,3 +47,34 @@ class SequenceRatio(Ratio):
         log_ratio = self.token(experience, evaluation) * experience.mask
         mean = log_ratio.sum(1) / experience.lengths.clamp(min=1)
         return mean[:, None].expand_as(log_ratio)
+
+
+class AnchorRatio(Ratio):
+    """Per-decision ratio to another policy, log r_t = logp_t - anchor logp_t, within +-20: for answers that were given
+    and not sampled, the reference stands for the policy that wrote them.
+
+    anchor: the policy, as `objectives.LogRatioReward`'s.
+    """
+
+    anchor: str = "reference"
+
+    @property
+    def reads(self) -> frozenset[str]:  # type: ignore[override]
+        return frozenset({policy_field(self.anchor)})
+
+    def setup(self) -> None:
+        check_anchor(self, self.anchor)
+
+    def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
+        return (evaluation.logp - anchor_logp(experience, self.anchor)).clamp(-LIMIT, LIMIT)
+
+
+class ProductRatio(Ratio):
+    """Ratio of the whole row, as of a single action: log r = sum over decisions of log r_t, within +-20, on every
+    decision. `SequenceRatio` is its geometric mean by length."""
+
+    token: Ratio = TokenRatio()
+
+    def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
+        log_ratio = self.token(experience, evaluation) * experience.mask
+        return log_ratio.sum(1, keepdim=True).clamp(-LIMIT, LIMIT).expand_as(log_ratio)
