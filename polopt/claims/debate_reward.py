@@ -40,7 +40,8 @@ def solved(solver: JustifiableSolver, problem: JustifiedDecisions, steps: int = 
     criteria=[More("justifiability", by=0.15), More("return", times=0.95)],
     seeds=20,
     note="Processes of 100 states, 10 features and 4 actions, of which two are good. `preferred` is the fraction that "
-    "the judge would prefer who sees all features. The bounds are ours.",
+    "the judge would prefer who sees all features. The bounds are ours: on seeds from 21 on the gain was 0.167 "
+    "(0.146 to 0.189), whose interval reaches below the 0.15.",
 )
 def justified(solver: JustifiableSolver, *, seed: int) -> dict[str, float]:
     problem = justified_decisions(states=100, logged=10_000, seed=seed)

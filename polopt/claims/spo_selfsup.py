@@ -118,7 +118,8 @@ def understanding(algorithm: Algorithm, seed: int, step_size: float) -> dict[str
     refuted=True,
     note="500 pairs, 30 % of them with the wrong answer preferred, and the rank correlation with the number of key "
     "tokens in 500 other answers. The states do tell degrees better (`tells_degrees`), and the implied reward is no "
-    "better for it: 0.74 against DPO's 0.77, 0.73 with smoothed labels; on fresh seeds 0.69, 0.65 and 0.68.",
+    "better for it: 0.74 against DPO's 0.77, 0.73 with smoothed labels; on fresh seeds 0.69, 0.65 and 0.68. A "
+    "classifier that Adam trains with the policy, as the paper may mean it, ended at 0.78 against 0.77 on five seeds.",
 )
 def orders_unseen_answers(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
     return understanding(algorithm, seed, step_size)
