@@ -30,6 +30,7 @@ from polopt.methods.rec import BalancedGroups, RatioGate
 from polopt.methods.rover import ValueRegression
 from polopt.methods.rso import FirstRound, Tournament
 from polopt.methods.seppo import AnchoredSign
+from polopt.methods.spo_selfsup import DegreeClassification, DiscriminantHead, Intact
 from polopt.methods.srpo_routing import TeacherCertainty
 from polopt.methods.steer import STEERWeight
 from polopt.objectives import (
@@ -75,9 +76,30 @@ def soft_targets_batch(seed: int = 0, clean: bool = False) -> SampleBatch:
     return dataclasses.replace(batch, experience=batch.experience.replace(extras=extras))
 
 
+def degree_batch(seed: int = 0, clean: bool = False) -> SampleBatch:
+    """A random batch of answers with degrees of what they lack, and the policy's hidden states."""
+    batch, g = random_batch(seed, clean=clean), torch.Generator().manual_seed(500 + seed)
+    hidden = torch.randn(*batch.mask.shape, 3, generator=g, dtype=torch.float64)
+    hidden = hidden if clean else poisoned(hidden, batch.mask)
+    degree = torch.randint(0, 3, (len(batch.mask),), generator=g)
+    leaves = {**batch.leaves, "extras.hidden": hidden.requires_grad_()}
+    return SampleBatch(batch.experience.replace(extras={"degree": degree}), leaves)
+
+
+DEGREES = DegreeClassification(degrees=3, head=DiscriminantHead(shrinkage=0.5))
+
 INNER = Surrogate(ratio=LayerRatio(layer=1), trust=Unclipped())
 
 OBJECTIVES = {
+    # The head is fitted to the states and held: its change has no gradient.
+    "degrees": PartRow(DEGREES, honest=None, batch=degree_batch),
+    "degrees and pairs": PartRow(
+        BranchedObjective(
+            routes=[Branch(objective=PairedObjective(), rows=Intact()), Branch(objective=DEGREES, weight=0.5)]
+        ),
+        honest=None,
+        batch=degree_batch,
+    ),
     # The search goes in steps: small differences of the policy leave its bounds where they are.
     "balanced": PartRow(Surrogate(trust=BalancedClip())),
     "balanced, code": PartRow(Surrogate(trust=BalancedClip(share="surrogate", target=0.9, dual=None))),

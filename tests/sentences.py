@@ -11,7 +11,8 @@ from polopt.lab import TokenTree, TreeSource
 from polopt.policies.vocabulary import REDUCTIONS
 from polopt.sampling.parts import RolloutRequest
 
-OUTPUTS = frozenset({"entropy", "logits", "value", "extras.candidate_logp"} | {f"extras.{name}" for name in REDUCTIONS})
+OUTPUTS = frozenset({"entropy", "logits", "value", "extras.candidate_logp", "extras.hidden"})
+OUTPUTS |= {f"extras.{name}" for name in REDUCTIONS}
 
 
 def batch_of(

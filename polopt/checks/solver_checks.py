@@ -20,10 +20,12 @@ from polopt.problems import (
     ExactProblem,
     ExponentialBilevel,
     ExtensiveGame,
+    JustifiedDecisions,
     OfflineChoices,
     PreferenceGame,
     PreferenceTransfer,
     game_of,
+    justified_decisions,
     offline_choices,
     preference_transfer,
     random_preference_game,
@@ -151,11 +153,31 @@ def _transfer_pair(seed: int) -> tuple[ExactProblem, ExactProblem]:
     return problem, shuffled
 
 
+def _justified_pair(seed: int) -> tuple[ExactProblem, ExactProblem]:
+    problem, order = (
+        justified_decisions(states=6, features=6, actions=3, logged=500, seed=seed),
+        torch.tensor([2, 0, 1]),
+    )
+    process = dataclasses.replace(problem.process, transitions=problem.process.transitions[:, order])
+    shuffled = JustifiedDecisions(
+        problem.features,
+        problem.preference[:, order][:, :, order],
+        order.argsort()[problem.baseline],
+        problem.counts[:, order],
+        process,
+        problem.reward[:, order],
+        problem.weights[order],
+        actions=tuple(str(a) for a in order.tolist()),
+    )
+    return problem, shuffled
+
+
 # Class of problems -> a random one from a seed, and the same with its entries in another order.
 EXAMPLES: dict[type, Callable[[int], tuple[ExactProblem, ExactProblem]]] = {
     ExtensiveGame: _game_pair,
     BilevelProblem: _bilevel_pair,
     PreferenceGame: _preference_pair,
+    JustifiedDecisions: _justified_pair,
     OfflineChoices: _choices_pair,
     PreferenceTransfer: _transfer_pair,
 }

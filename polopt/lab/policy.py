@@ -83,7 +83,8 @@ class TabularPolicy(nn.Module):
         return self.logits if self.tied is None else self.logits[self.tied]
 
     def evaluate(self, experience: Experience, needs: frozenset[str] = frozenset(), *, top: int = 0) -> Evaluation:
-        """Evaluates the table on a batch of the tree's rows, identified by `extras["leaf"]`."""
+        """Evaluates the table on a batch of the tree's rows, identified by `extras["leaf"]`. Its hidden states are its
+        rows of logits."""
         node = at_node = self.tree.nodes[experience.extras["leaf"]]
         logits = self.table().masked_fill(~self.tree.choices, -torch.inf)
         temperature = experience.temperatures
@@ -102,7 +103,8 @@ class TabularPolicy(nn.Module):
             logits=logits[node] if "logits" in needs else ABSENT,
             value=self.values[at_node] if "value" in needs and self.values is not None else ABSENT,
             # The log-probabilities of every visit are large for large trees.
-            extras=extra_outputs(table[node], experience, needs, top) if needs_extras else {},
+            extras=(extra_outputs(table[node], experience, needs, top) if needs_extras else {})
+            | ({"hidden": self.table()[at_node]} if "extras.hidden" in needs else {}),
         )
 
 
@@ -184,7 +186,9 @@ class TinyTransformer(nn.Module):
             entropy=ops.entropy_of(table) if "entropy" in needs else ABSENT,
             logits=logits if "logits" in needs else ABSENT,
             value=out[..., -1] if "value" in needs and out.shape[-1] > self.vocabulary else ABSENT,
-            extras=extra_outputs(table, experience, needs, top) | self._inside(passed, experience, needs, temperature),
+            extras=extra_outputs(table, experience, needs, top)
+            | self._inside(passed, experience, needs, temperature)
+            | ({"hidden": nn.functional.pad(passed[-1], (0, 0, 1, 0))} if "extras.hidden" in needs else {}),
         )
 
     def _inside(

@@ -22,7 +22,7 @@ TREE = Capabilities(
     name="the lab's tree",
     advantage_fields=_FIELDS,
     loss_fields=_FIELDS,
-    policy_outputs=frozenset({"entropy", "logits", "value", "extras.candidate_logp"})
+    policy_outputs=frozenset({"entropy", "logits", "value", "extras.candidate_logp", "extras.hidden"})
     | {f"extras.{name}" for name in REDUCTIONS},
     layers=True,
     old_outputs=True,

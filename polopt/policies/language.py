@@ -216,7 +216,8 @@ class LanguagePolicy(nn.Module):
 
         needs: any of "entropy", "logits", "value"; and of the fields of `extras`, as "extras.<name>": `REDUCTIONS` [B,
             T]; outputs of inner layers' policies (`layers.Layer.name`) [B, T]; "candidate_logp" [B, T, C], the
-            log-probabilities of the ids in the batch's `extras["candidates"]` [B, T, C].
+            log-probabilities of the ids in the batch's `extras["candidates"]` [B, T, C]; "hidden" [B, T, d], the
+            normalised hidden state from which each decision is predicted.
         top: if > 0, the candidates are that many ids, the likeliest under the policy, and `extras` holds "candidates"
             as well.
 
@@ -255,6 +256,8 @@ class LanguagePolicy(nn.Module):
             outputs = self._from_logits(logits_of(n), query)
         for layer, names_of_layer in layers.items():
             outputs |= self._of_layer(layer, inner_states[layer.at(self.depth)][:n], names_of_layer, query)
+        if "hidden" in extras:
+            outputs["hidden"] = hidden[:n]
         final = {}
         if needs_value:
             value = self._value(hidden)

@@ -18,6 +18,7 @@ from polopt.problems.bilevel import (
 )
 from polopt.problems.choices import ChoiceError, OfflineChoices, human_choices, offline_choices
 from polopt.problems.games import Chance, Decision, End, ExtensiveGame, GameError, game_of
+from polopt.problems.justified import JustificationError, JustifiedDecisions, justified_decisions
 from polopt.problems.mdp import TabularMDP
 from polopt.problems.named import PROBLEMS, UnknownProblem, find
 from polopt.problems.poker import kuhn_poker, leduc_poker
@@ -38,6 +39,8 @@ __all__ = [
     "ExponentialBilevel",
     "ExtensiveGame",
     "GameError",
+    "JustificationError",
+    "JustifiedDecisions",
     "OfflineChoices",
     "PreferenceAlignment",
     "PreferenceGame",
@@ -52,6 +55,7 @@ __all__ = [
     "find",
     "game_of",
     "human_choices",
+    "justified_decisions",
     "kuhn_poker",
     "leduc_poker",
     "offline_choices",

@@ -12,6 +12,7 @@ from polopt.part import locate
 from polopt.problems.alignment import preference_alignment, reward_design
 from polopt.problems.bilevel import data_cleaning, exponential_bilevel
 from polopt.problems.choices import offline_choices
+from polopt.problems.justified import justified_decisions
 from polopt.problems.poker import kuhn_poker, leduc_poker
 from polopt.problems.preference_game import preference_game
 from polopt.problems.preference_transfer import preference_transfer
@@ -21,6 +22,7 @@ from polopt.setting_types import checked_setting, setting_types
 PROBLEMS: dict[str, Callable[..., ExactProblem]] = {
     "data-cleaning": data_cleaning,
     "exponential-bilevel": exponential_bilevel,
+    "justified-decisions": justified_decisions,
     "kuhn-poker": kuhn_poker,
     "leduc-poker": leduc_poker,
     "preference-alignment": preference_alignment,

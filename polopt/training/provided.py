@@ -35,7 +35,7 @@ LANGUAGE = Capabilities(
     advantage_fields=_FIELDS | {"advantage"},
     loss_fields=_FIELDS | {"advantage"},
     prefixes=(SIGNAL,),
-    policy_outputs=frozenset({"entropy", "logits", "value", "extras.candidate_logp"})
+    policy_outputs=frozenset({"entropy", "logits", "value", "extras.candidate_logp", "extras.hidden"})
     | {f"extras.{name}" for name in REDUCTIONS},
     layers=True,
     old_outputs=True,
