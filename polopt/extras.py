@@ -114,6 +114,8 @@ EXTRAS: dict[str, Extra] = {
         Extra(
             "mixture", ("B", "T", "V"), "float", "points of the simplex that were read and decided", "policies.mixture"
         ),
+        Extra("noise", ("B", "T", "D"), "float", "normal noise of each draw", _POINTS),
+        Extra("noise_level", _BT, "float", "share of the noise in each draw, from 0 to 1", _POINTS),
         Extra(
             "observation",
             ("B", "T + 1", "D"),
@@ -121,8 +123,6 @@ EXTRAS: dict[str, Extra] = {
             "observations before each decision and after the last",
             _CONTROL,
         ),
-        Extra("noise", ("B", "T", "D"), "float", "normal noise of each draw", _POINTS),
-        Extra("noise_level", _BT, "float", "share of the noise in each draw, from 0 to 1", _POINTS),
         Extra("plain_entropy", _BT, "float", "entropy in nats at temperature 1", _LANGUAGE),
         Extra("point", ("B", "D"), "float", "point that a generative policy made, or was given", _POINTS),
         Extra(

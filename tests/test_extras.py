@@ -18,7 +18,7 @@ ROOT = Path(polopt.__file__).parent
 # Rooms whose parts serve more than one problem; the lab, the checks and claims have entries of their own.
 ROOMS = ("sampling", "rewards", "credit", "objectives", "training", "policies", "bridges", "metrics", "guards")
 # In objects that are called extras and belong to no batch: outputs of a policy.
-OUTPUTS = {"candidate_logp", "mean_logp", "entropy_slope", "hidden"}
+OUTPUTS = {"candidate_logp", "mean_logp", "entropy_slope", "hidden", "velocity"}
 
 
 def batch(**extras: object) -> Experience:

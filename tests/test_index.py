@@ -96,7 +96,7 @@ def test_a_name_is_guessed_only_from_a_slip() -> None:
     known = catalogue.slugs()
     for name in (
         "cpo",
-        "online-dpo",
+        "iterative-dpo",
         "vapo",
         "gmpo",
         "reinforce++",
