@@ -47,9 +47,11 @@ def rows() -> list[tuple[str, str, str]]:
 
 
 def _world(recipe: dict[str, Any]) -> str:
-    """Returns the tasks of a recipe, or its environment."""
-    if "tasks" not in recipe:
+    """Returns the tasks of a recipe, its environment, or its points."""
+    if "environment" in recipe:
         return str(recipe["environment"]["id"])
+    if "points" in recipe:
+        return str(recipe["points"]["name"])
     tasks, datasets = recipe["tasks"], recipe["tasks"].get("datasets") or {}
     return f"{tasks['kind']}: {', '.join(datasets)}" if datasets else str(tasks["kind"])
 
