@@ -167,7 +167,7 @@ def played(scores: Tensor, evidence: int, own: bool) -> bool:
     baseline="both sides reveal for the action",
 )
 def is_minimax() -> Finding:
-    problem = justified_decisions(states=12, features=5, actions=3, seed=5)
+    problem = justified_decisions(states=12, features=7, actions=3, seed=5)
     judge = UtilityJudge()
     theta = judge.fit(problem)
     wrong = {"debate": 0, "one side alone": 0}

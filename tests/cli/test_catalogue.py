@@ -231,7 +231,10 @@ def test_recipes_lists_what_they_hold_and_prints_one() -> None:
         found = load(name)
         held = ", ".join(f"{k} ({name_of_method(s.method)}, {s.steps} steps)" for k, s in found.stages.items())
         assert stages == held
-        assert tasks.startswith(found.tasks["kind"] if found.kind == "language" else found.environment.id)
+        where = {"language": "tasks", "control": "environment", "generative": "points"}[found.kind]
+        known = getattr(found, where)
+        learned_from = known if isinstance(known, dict) else known.model_dump()
+        assert tasks.startswith(next(learned_from[name] for name in ("kind", "id", "name") if name in learned_from))
         assert name in output
     assert polopt("recipes", "laptop").stdout == recipes.path("laptop").read_text()
 

@@ -67,7 +67,9 @@ def test_solve(place: Path) -> None:
 
 
 def test_generative(place: Path) -> None:
+    (place / "digits").write_text((ROOT / "polopt/recipes/digits.yaml").read_text())
     run("docs/generative.md")
+    assert (place / "runs" / "digits" / "report.html").is_file()
 
 
 def test_control(place: Path) -> None:
