@@ -79,7 +79,7 @@ LOOPS = (
         po.sampling.PromptAugmenter,
     ),
     *(po.sampling.EntropyTemperature, po.sampling.Lookahead, po.backends.Pool),
-    *(po.sampling.Predictor, po.sampling.SuccessCounts),
+    *(po.sampling.Predictor, po.sampling.SuccessCounts, po.methods.spo_selfsup.TokenImportance),
 )
 
 

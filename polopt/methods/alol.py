@@ -55,10 +55,11 @@ def alol(
     value: Baseline | None = None,
     fit: float = 0.5,
 ) -> Algorithm:
-    """L = mean over the rows with A > 0 of -A w log pi(y),    A = R - V(x)
+    """L = -mean_i A_i w_i log pi(y_i),    A_i = R_i - V(x_i)
 
-    over given answers y with scores R to prompts x, a whole answer being one action; w is without gradient. At the
-    reference w = 1 and all variants have one gradient, and with A = 1 it is that of the likelihood.
+    over given answers y_i with scores R_i to prompts x_i, those with A_i > 0 alone, a whole answer being one action; w
+    is without gradient. At the reference w = 1 and all variants have one gradient, and with A = 1 it is that of the
+    likelihood.
 
     variant: what w is.
         "sequence": the ratio pi(y) / ref(y), within [1 - clip, 1 + clip]: A-LoL.

@@ -22,10 +22,11 @@ from polopt.sampling import ExtremeRows, Rollouts
 def online_dpo(
     *, beta: float = 0.1, group: int = 2, label_smoothing: float = 0.0, preference: Preference | None = None
 ) -> Algorithm:
-    """L = mean over prompts of -log sigmoid(beta [log pi(y+)/ref(y+) - log pi(y-)/ref(y-)])
+    """L = -mean_x log sigmoid(beta [log pi(y_w)/ref(y_w) - log pi(y_l)/ref(y_l)])
 
-    with y+ and y- the answers of the present policy, of `group`, that were preferred to its others most and least
-    often. Prompts whose answers are all alike make no pair. The reference is the policy of the beginning.
+    over prompts x, with y_w and y_l the answers of the present policy, of `group`, that were preferred to its others
+    most and least often. Prompts whose answers are all alike make no pair. The reference is the policy of the
+    beginning.
 
     beta (> 0), label_smoothing: as in `dpo`; the paper has 0.1 and 0.
     group: two in the paper.

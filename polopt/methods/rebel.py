@@ -22,7 +22,7 @@ from polopt.sampling import Rollouts
     tier="faithful",
 )
 def rebel(*, group: int = 2, eta: float = 1.0, kl: float = 0.0, reward: Reward | None = None) -> Algorithm:
-    """L = mean over pairs of ([log pi(y)/pi_t(y) - log pi(y')/pi_t(y')] / eta - [r(y) - r(y')])^2
+    """L = mean_{y, y'} ([log pi(y)/pi_t(y) - log pi(y')/pi_t(y')] / eta - [r(y) - r(y')])^2
 
     over every two of the `group` answers that the present policy pi_t gave to a prompt, those of equal reward too. The
     minimiser over enough pairs is pi_t exp(eta r) / Z, a step of mirror descent, and a Gauss-Newton step from pi_t is

@@ -31,13 +31,13 @@ from polopt.support import Support
     tier="faithful",
 )
 def refuel(*, eta: float = 1.0, group: int = 2, reward: Reward | None = None) -> Algorithm:
-    """L = mean over pairs of ([log pi(a|s)/pi_t(a|s) - log pi(a'|s)/pi_t(a'|s)] / eta - [R - R'])^2
+    """L = mean_{a, a'} ([log pi(a | s)/pi_t(a | s) - log pi(a' | s)/pi_t(a' | s)] / eta - [R - R'])^2
 
-    with s the state before a random turn of a conversation of the present policy pi_t, a and a' the turns with which
-    two continuations from s begin, each played to its end by pi_t, and R, R' their returns. Later turns are there to
-    measure R and are not learned from. The minimiser over enough pairs is pi_t exp(eta Q) / Z in every state that pi_t
-    reaches, with Q the value of a turn under pi_t: a step of the natural policy gradient, of one model without a
-    critic. In conversations of one turn it is `rebel`.
+    over pairs, with s the state before a random turn of a conversation of the present policy pi_t, a and a' the turns
+    with which two continuations from s begin, each played to its end by pi_t, and R, R' their returns. Later turns are
+    there to measure R and are not learned from. The minimiser over enough pairs is pi_t exp(eta Q) / Z in every state
+    that pi_t reaches, with Q the value of a turn under pi_t: a step of the natural policy gradient, of one model
+    without a critic. In conversations of one turn it is `rebel`.
 
     A batch is a round: its rows are sampled from pi_t, and `epochs` of the stage is how long each is fitted.
 

@@ -42,7 +42,9 @@ def spo_selfsup(
     shrinkage: float = 1.0,
     probe: bool = False,
 ) -> Algorithm:
-    """L = L_DPO + weight E -log softmax(W h(y^k) + b)_k,    k = 0 .. degrees - 1
+    """L = L_DPO - weight mean_k log p_k(y^k)
+
+    over k = 0 .. degrees - 1, with p(y) = softmax(W h(y) + b).
 
     Of every answer y of a pair, preferred or rejected, y^0 = y, and in y^k the most important k / degrees of its key
     content are replaced; h is the hidden state of the policy from which the answer's last token is predicted. The

@@ -26,8 +26,11 @@ from polopt.sampling import Select
 def uniworld_v2(
     *, group: int = 12, b: float = 1.0, kl: float = 1e-4, least_std: float = 0.05, highest_mean: float = 0.9
 ) -> Algorithm:
-    """DiffusionNFT on the groups whose rewards, in [0, 1], have a standard deviation > `least_std` and a mean <
-    `highest_mean`; a batch without such a group moves nothing.
+    """DiffusionNFT on the groups g whose rewards R_i, in [0, 1], meet
+
+        std_{i in g} R_i > least_std,    mean_{i in g} R_i < highest_mean
+
+    A batch without such a group moves nothing.
 
     group: points of each context; the paper has 24 contexts of 12. b, kl: of `diffusion-nft`. least_std,
     highest_mean: of the code's training mask. Where the code chooses the next prompts, it passes over those of small

@@ -57,7 +57,7 @@ def check_kind(folder: Path) -> None:
     if (folder / "recipe.yaml").is_file():
         data = read_yaml_file(folder / "recipe.yaml")
         kind = data.get("kind", "language") if isinstance(data, dict) else "language"
-        if kind != "language":
+        if kind in ("control", "generative"):
             raise ConfigError(f"this is for recipes of kind language, found {kind} in {folder}")
 
 
