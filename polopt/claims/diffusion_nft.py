@@ -23,8 +23,7 @@ POSITIVE = {"objective.trust.positive_only": True}
     controls={"without the reflected velocity": lambda: diffusion_nft().but(POSITIVE)},
     step_sizes=(3e-4, 1e-3, 3e-3, 1e-2),
     criteria=[More("reward", by=0.05)],
-    seeds=5,
-    trials=2,
+    seeds=10,
     cost="slow",
     note="Two modes in the plane, 300 batches of 96 points from a flow of reward 0.35, which knows both modes.",
 )

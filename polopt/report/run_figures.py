@@ -89,8 +89,8 @@ def _score_curve(run: RunData) -> Figure | None:
     return Figure(
         "learning-curve",
         "Does it get better?",
-        f"Mean {name} of an episode. The band is the 95 % interval over held-out episodes; the thin line is the mean "
-        "over the episodes that ended while the policy trained.",
+        f"Mean {name}. The band is the 95 % interval over what was held out; the thin line is the mean over what the "
+        "policy did while it trained.",
         spec["data"],
         spec["layout"],
         wide=True,

@@ -217,6 +217,7 @@ def headline(run: RunData) -> list[tuple[str, str]]:
         ("method", _brief(method)),
         ("policy", _brief(recipe.get("policy"))),
         ("tasks", _brief(recipe.get("tasks"))),
+        ("points", _brief(recipe.get("points"))),
         ("problem", _brief(recipe.get("problem"))),
         ("seed", _brief(recipe.get("seed"))),
         ("parameters", count(number(info.get("parameters")))),
@@ -227,7 +228,7 @@ def headline(run: RunData) -> list[tuple[str, str]]:
 
 
 def _brief(value: Any) -> str:
-    """Formats a setting in a few words: names and scalars as they are, of a mapping its name or its keys."""
+    """Formats a setting in a few words: names and scalars as they are, of a mapping its name or its entries."""
     if value is None:
         return ""
     if isinstance(value, dict):
@@ -236,7 +237,7 @@ def _brief(value: Any) -> str:
                 return str(value[key])
         if isinstance(value.get("config"), dict):
             return _brief(value["config"])
-        return ", ".join(map(str, value))[:60]
+        return ", ".join(f"{name} {_brief(one)}" for name, one in value.items())[:60]
     if isinstance(value, (list, tuple)):
         return ", ".join(_brief(v) for v in value)[:60]
     return str(value)[:60]

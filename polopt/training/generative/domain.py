@@ -97,13 +97,11 @@ class GenerativeDomain(NetworkDomain):
         return PointSource(self.policy, task.reward, rows=rows, generator=generator, draws=draws, **given)
 
     def describe(self, experience: Experience) -> dict[str, Any]:
-        """Computes the mean reward of the batch's points, and the spread of its advantages."""
-        mask = experience.mask
-        return {
-            "reward/mean": float(experience.reward.mean()),
-            "outcome/mean": float(experience.outcome.mean()),
-            "advantage/std": float(experience.advantage[mask].std(correction=0)),
-        }
+        """Computes the spread of the batch's advantages and, of points that the policy made, the mean reward."""
+        record = {"advantage/std": float(experience.advantage[experience.mask].std(correction=0))}
+        if experience.rollout_logp is not None:
+            record["reward/mean"] = float(experience.reward.mean())
+        return record
 
     def rollouts(self, experience: Experience) -> Iterator[dict[str, Any]]:
         columns = (experience.group, experience.extras["context"], experience.outcome, experience.extras["point"])
