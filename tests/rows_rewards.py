@@ -16,6 +16,7 @@ from polopt.rewards import (
     Brevity,
     ClippedReward,
     ConditionalReward,
+    EnsembleJudge,
     EnvironmentReward,
     FieldReward,
     GeometricMean,
@@ -110,6 +111,10 @@ REWARDS = {
     ),
     "kl of a turn": PartRow(KLPenalty(turn=1), batch=answer_reward_batch),
     "learned judge": PartRow(JudgedReward(judge=LearnedJudge(seed=3)), batch=task_batch),
+    "ensemble of judges": PartRow(
+        JudgedReward(judge=EnsembleJudge(judges=[LearnedJudge(seed=1), LearnedJudge(seed=2)], caution=0.5)),
+        batch=task_batch,
+    ),
     "learned judge that compares": PartRow(JudgedReward(judge=LearnedJudge(compares=True)), batch=task_batch),
     "judge of chances": PartRow(JudgedReward(judge=LearnedJudge(link="sigmoid", rows=2)), batch=task_batch),
     "judge behind a server": PartRow(

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Sequence
-from pathlib import Path
 
 import torch
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 BYTES, PAD, SEPARATOR = 256, 256, 257
@@ -112,30 +109,3 @@ class TextScorer(nn.Module):
         longest = max(map(len, rows), default=1)
         ids = [row + [PAD] * (longest - len(row)) for row in rows]
         return torch.tensor(ids, dtype=torch.long, device=self.bytes.weight.device).view(len(rows), longest)
-
-
-def save_scorer(scorer: TextScorer, folder: Path | str) -> Path:
-    """Writes `model.safetensors` and `scorer.json` to a folder; returns the folder."""
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    save_file({k: v.detach().cpu().contiguous() for k, v in scorer.state_dict().items()}, folder / "model.safetensors")
-    (folder / "scorer.json").write_text(json.dumps(dataclasses.asdict(scorer.shape), indent=2) + "\n")
-    return folder
-
-
-def load_scorer(folder: Path | str) -> TextScorer:
-    """Loads a scorer from a folder written by `save_scorer`.
-
-    Raises:
-        ValueError: the folder holds no scorer.
-    """
-    folder = Path(folder)
-    try:
-        shape = ScorerShape(**json.loads((folder / "scorer.json").read_text()))
-        weights = load_file(folder / "model.safetensors")
-        scorer = TextScorer(shape)
-        scorer.load_state_dict(weights)
-    except (OSError, TypeError, ValueError, RuntimeError) as error:
-        reason = " ".join(str(error).split())
-        raise ValueError(f"{folder} holds no scorer that can be read ({reason}); make one with save_scorer") from None
-    return scorer

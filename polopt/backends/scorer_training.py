@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from typing import TypeGuard
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from polopt.backends.scorer import TextScorer
+from polopt.backends.text_classifier import TextClassifier
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,7 +90,7 @@ def same_policy_pairs(
 
 
 def fit_scorer(
-    scorer: TextScorer,
+    scorer: TextScorer | TextClassifier,
     data: Pairs | tuple[Sequence[str], Sequence[str], Tensor],
     *,
     steps: int,
@@ -103,8 +105,14 @@ def fit_scorer(
 
     The optimiser is AdamW with a learning rate that falls linearly to 0; batches of `rows` rows are drawn with `seed`.
 
+    rate: its first value, which suits a `TextScorer`; a pretrained classifier learns at some 1e-5.
     watch: called with each step and its loss.
+
+    Raises:
+        ValueError: the pairs have references, and the scorer reads none.
     """
+    if isinstance(data, Pairs) and data.references is not None and not _compares(scorer):
+        raise ValueError("fit_scorer: the pairs have references, and the scorer compares with none; leave them out")
     generator = torch.Generator().manual_seed(seed)
     scorer.requires_grad_(True).train()
     optimiser = torch.optim.AdamW(scorer.parameters(), lr=rate, weight_decay=decay)
@@ -124,7 +132,13 @@ def fit_scorer(
     return losses
 
 
-def _loss(scorer: TextScorer, data: Pairs | tuple[Sequence[str], Sequence[str], Tensor], rows: list[int]) -> Tensor:
+def _compares(scorer: TextScorer | TextClassifier) -> TypeGuard[TextScorer]:
+    return isinstance(scorer, TextScorer) and scorer.shape.compares
+
+
+def _loss(
+    scorer: TextScorer | TextClassifier, data: Pairs | tuple[Sequence[str], Sequence[str], Tensor], rows: list[int]
+) -> Tensor:
     def pick(texts: Sequence[str]) -> list[str]:
         return [texts[i] for i in rows]
 
@@ -132,7 +146,7 @@ def _loss(scorer: TextScorer, data: Pairs | tuple[Sequence[str], Sequence[str], 
         prompts, answers, liked = data
         return likes(scorer(pick(prompts), pick(answers)), liked[rows])
     prompts = pick(data.prompts)
-    if data.references is None:
+    if data.references is None or not _compares(scorer):
         return prefers(scorer(prompts, pick(data.better)), scorer(prompts, pick(data.worse)))
     reference_vectors = scorer.encode(prompts, pick(data.references))
     better, worse = (

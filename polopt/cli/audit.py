@@ -44,8 +44,8 @@ def preferences(
     ] = 0.5,
     as_json: Annotated[bool, typer.Option("--json")] = False,
 ) -> None:
-    """Audit preference pairs: duplicates, conflicts, circles, leaks, length and position bias, label noise, and, with
-    the reference's log-probabilities, the pairs that DPO leaves wrong."""
+    """Audit preference pairs: copies and near-copies, conflicts, circles, leaks, length and position bias, label noise,
+    and, with the reference's log-probabilities, the pairs that DPO leaves wrong."""
     from polopt.training.auditing import audit_file
 
     with checked():
@@ -68,11 +68,13 @@ def _table(audit: FileAudit) -> Table:
         table.add_row("malformed rows", str(len(audit.malformed)), _lines([tuple(audit.malformed)]))
     for name, groups in (
         ("duplicates", found.duplicates),
+        ("near-duplicates", found.near_duplicates),
         ("opposite labels", found.conflicts),
         ("circles", found.cycles),
     ):
         table.add_row(name, str(len(groups)), _lines(groups))
-    table.add_row("held-out prompts", str(len(found.leaks)), _lines([found.leaks] if found.leaks else []))
+    for name, places in (("held-out prompts", found.leaks), ("nearly held-out", found.near_leaks)):
+        table.add_row(name, str(len(places)), _lines([places] if places else []))
     for name, interval in (
         ("longer answer preferred", found.longer_chosen),
         ("first answer preferred", found.first_chosen),

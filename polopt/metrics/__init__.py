@@ -48,6 +48,7 @@ from polopt.metrics.logged import LoggedDataError, LoggedDecisions
 from polopt.metrics.logged_rows import LoggedRow, logged_decisions, logged_row, logged_table
 from polopt.metrics.metric import LoggedMetric, Measured, Metric, MetricError
 from polopt.metrics.mismatch import Mismatch, effective_sample_size, logp_mismatch
+from polopt.metrics.near_duplicates import near_duplicates
 from polopt.metrics.noise import GradientNoise, gradient_noise
 from polopt.metrics.off_policy import (
     DirectMethod,
@@ -157,6 +158,7 @@ __all__ = [
     "mean_difference_p",
     "mixed_groups",
     "most_reliable",
+    "near_duplicates",
     "paired_difference",
     "pass_all_k",
     "pass_at_k",

@@ -6,9 +6,14 @@ import dataclasses
 import math
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from polopt.metrics.intervals import Interval, rate_interval, t_interval
+from polopt.metrics.near_duplicates import near_duplicates
+
+# A prompt and its two answers, whichever is preferred.
+_Pair = tuple[str, frozenset[str]]
+_Key = TypeVar("_Key", bound=Hashable)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +39,10 @@ class PreferenceAudit:
     duplicates: rows that are the same pair with the same label.
     conflicts: rows that are the same pair with opposite labels.
     cycles: rows of one prompt whose preferences go round in a circle of three or more answers.
+    near_duplicates: rows that are nearly the same pair, see `near_duplicates`, whatever their labels and copies aside;
+        in a group each row is nearly another of it.
     leaks: rows whose prompt is among the held-out prompts.
+    near_leaks: rows whose prompt is nearly one of the held-out prompts.
     longer_chosen: the fraction of pairs of different lengths whose preferred answer is the longer one; 0.5 is no bias.
     first_chosen: the fraction of pairs whose preferred answer was shown first.
     label_noise: the rate e of wrong labels at which two independent raters of one pair disagree as often as here,
@@ -47,7 +55,9 @@ class PreferenceAudit:
     duplicates: tuple[tuple[int, ...], ...]
     conflicts: tuple[tuple[int, ...], ...]
     cycles: tuple[tuple[int, ...], ...]
+    near_duplicates: tuple[tuple[int, ...], ...]
     leaks: tuple[int, ...]
+    near_leaks: tuple[int, ...]
     longer_chosen: Interval | None
     first_chosen: Interval | None
     label_noise: Interval | None
@@ -67,6 +77,7 @@ def audit_preferences(
     heldout_prompts: Iterable[str] = (),
     *,
     length: Callable[[str], int] = len,
+    similarity: float = 0.8,
     level: float = 0.95,
 ) -> PreferenceAudit:
     """Audits preference pairs.
@@ -74,10 +85,10 @@ def audit_preferences(
     Texts are compared without regard to case and white space. Fractions are means over prompts, the independent units.
 
     heldout_prompts: of the pairs that the policy is to be evaluated on. length: of an answer, in characters; a
-    tokeniser's gives tokens.
+    tokeniser's gives tokens. similarity: from which on texts are nearly the same.
 
     Raises:
-        ValueError: there are no rows.
+        ValueError: there are no rows, or a similarity outside (0, 1].
     """
     if not rows:
         raise ValueError("audit_preferences: there are no rows")
@@ -95,7 +106,9 @@ def audit_preferences(
         duplicates=tuple(places for places in same.values() if len(places) > 1),
         conflicts=tuple(conflicts),
         cycles=tuple(_cycles(keys, rows)),
+        near_duplicates=tuple(_near_copies(pairs, similarity)),
         leaks=tuple(row.place for row, key in zip(rows, keys, strict=True) if key[0] in heldout),
+        near_leaks=tuple(_near_leaks(keys, rows, heldout, similarity)),
         longer_chosen=_by_prompt(longer, level),
         first_chosen=_by_prompt(first, level),
         label_noise=_noise(pairs, labels, level),
@@ -108,11 +121,37 @@ def _plain(text: str) -> str:
     return " ".join(text.casefold().split())
 
 
-def _places(keys: Sequence[Hashable], rows: Sequence[PreferenceRow]) -> dict[Hashable, tuple[int, ...]]:
-    found: dict[Hashable, list[int]] = defaultdict(list)
+def _places(keys: Sequence[_Key], rows: Sequence[PreferenceRow]) -> dict[_Key, tuple[int, ...]]:
+    found: dict[_Key, list[int]] = defaultdict(list)
     for key, row in zip(keys, rows, strict=True):
         found[key].append(row.place)
     return {key: tuple(places) for key, places in found.items()}
+
+
+def _near_copies(pairs: Mapping[_Pair, tuple[int, ...]], similarity: float) -> Iterable[tuple[int, ...]]:
+    """Yields the rows of the pairs that are linked by being nearly the same, in groups."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    texts = ["\n".join([prompt, *sorted(answers)]) for prompt, answers in pairs]
+    links = near_duplicates(texts, similarity)
+    graph = coo_array(([1] * len(links), tuple(zip(*links, strict=True)) or ((), ())), shape=(len(texts),) * 2)
+    groups: dict[int, list[int]] = defaultdict(list)
+    for group, places in zip(connected_components(graph, directed=False)[1].tolist(), pairs.values(), strict=True):
+        groups[group].append(places[0])
+    return (tuple(places) for places in groups.values() if len(places) > 1)
+
+
+def _near_leaks(
+    keys: Sequence[tuple[str, str, str]], rows: Sequence[PreferenceRow], heldout: set[str], similarity: float
+) -> Iterable[int]:
+    """Yields the rows whose prompt is nearly, but not quite, a held-out one."""
+    if not heldout:
+        return
+    prompts = sorted({key[0] for key in keys} - heldout)
+    texts = [*prompts, *sorted(heldout)]
+    near = {texts[i] for i, j in near_duplicates(texts, similarity) if i < len(prompts) <= j}
+    yield from (row.place for row, key in zip(rows, keys, strict=True) if key[0] in near)
 
 
 def _cycles(keys: Sequence[tuple[str, str, str]], rows: Sequence[PreferenceRow]) -> Iterable[tuple[int, ...]]:
@@ -152,7 +191,7 @@ def _by_prompt(values: Sequence[tuple[str, float]], level: float) -> Interval | 
 
 
 def _noise(
-    pairs: Mapping[Hashable, tuple[int, ...]], labels: Mapping[int, tuple[str, str, str]], level: float
+    pairs: Mapping[_Pair, tuple[int, ...]], labels: Mapping[int, tuple[str, str, str]], level: float
 ) -> Interval | None:
     """Estimates the rate of wrong labels from the rate at which two labels of one pair disagree."""
     apart = []
@@ -177,6 +216,9 @@ def _cautions(found: PreferenceAudit) -> Iterable[str]:
     if found.duplicates:
         copies = sum(len(places) - 1 for places in found.duplicates)
         yield f"copies of other rows: {copies}; leave them out, unless they are labels of other raters"
+    if found.near_duplicates:
+        copies = sum(len(places) - 1 for places in found.near_duplicates)
+        yield f"rows that are nearly copies of others: {copies}; look whether they say anything of their own"
     if found.conflicts:
         yield (
             f"pairs with both labels: {len(found.conflicts)}, which a loss without label smoothing fits by moving one "
@@ -186,6 +228,8 @@ def _cautions(found: PreferenceAudit) -> Iterable[str]:
         yield f"circles of preferences: {len(found.cycles)}, which no reward can order"
     if found.leaks:
         yield f"rows with a held-out prompt: {len(found.leaks)}; an evaluation there measures memory"
+    if found.near_leaks:
+        yield f"rows whose prompt is nearly a held-out one: {len(found.near_leaks)}; look whether they give it away"
     for name, bias, word in (
         ("longer", found.longer_chosen, "length"),
         ("first", found.first_chosen, "position"),

@@ -14,7 +14,7 @@ from polopt.rewards.combinations import (
 )
 from polopt.rewards.discriminator import Discriminator, LogRatio
 from polopt.rewards.judged import JudgedReward
-from polopt.rewards.judges import HTTPJudge, Judge, LearnedJudge
+from polopt.rewards.judges import EnsembleJudge, HTTPJudge, Judge, LearnedJudge
 from polopt.rewards.length import LinearLength, RelativeLength
 from polopt.rewards.outcomes import EnvironmentReward, FieldReward, OutcomeReward
 from polopt.rewards.parts import Reward
@@ -29,6 +29,7 @@ __all__ = [
     "ClippedReward",
     "ConditionalReward",
     "Discriminator",
+    "EnsembleJudge",
     "EnvironmentReward",
     "FieldReward",
     "GeometricMean",

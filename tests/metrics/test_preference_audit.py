@@ -48,6 +48,34 @@ def test_leaks_are_prompts_of_the_evaluation() -> None:
     assert "held-out prompt: 1" in found.cautions[0]
 
 
+def test_near_copies_and_near_leaks() -> None:
+    """A word changed in a long text is no new pair, whichever answer it has preferred; one in a short text is."""
+    long = "What is the sum of seven apples and twelve pears, if each of them is counted once?"
+    found = audit_preferences(
+        rows(
+            (long, "It is nineteen of them altogether.", "It is eighteen of them altogether."),
+            (
+                long.replace("apples", "plums"),
+                "It is eighteen of them altogether.",
+                "It is nineteen of them altogether.",
+            ),
+            (long, "It is nineteen of them altogether.", "It is eighteen of them altogether."),
+            ("7 + 12?", "19", "18"),
+            ("7 + 13?", "19", "18"),
+        ),
+        [long.replace("pears", "nuts"), "7 + 14?"],
+    )
+    assert found.near_duplicates == ((1, 2),)
+    assert found.duplicates == ((1, 3),)
+    assert (found.leaks, found.near_leaks) == ((), (1, 3))  # of the second, two words are others
+    assert [caution for caution in found.cautions if "nearly" in caution] == [
+        "rows that are nearly copies of others: 1; look whether they say anything of their own",
+        "rows whose prompt is nearly a held-out one: 2; look whether they give it away",
+    ]
+    strict = audit_preferences(rows((long, "x", "y"), (f"{long}!", "x", "y")), similarity=1.0)
+    assert strict.near_duplicates == ()
+
+
 def test_lengths_and_positions_count_prompts() -> None:
     data = [
         PreferenceRow(1, "a", "long answer", "x", True),

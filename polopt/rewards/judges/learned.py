@@ -9,55 +9,80 @@ from typing import Literal
 
 import torch
 
-from polopt.backends.scorer import ScorerShape, TextScorer, load_scorer
+from polopt.backends.scorer import ScorerShape, TextScorer
+from polopt.backends.scorer_files import check_scorer, is_text_scorer, load_scorer
+from polopt.backends.text_classifier import TextClassifier
 from polopt.rewards.judges.parts import Judge, Judgement
 
 
 class LearnedJudge(Judge):
-    """The score of a frozen `TextScorer`, whose weights are not part of the algorithm's checkpoints.
+    """The score of a frozen model that reads texts, whose weights are not part of the algorithm's checkpoints: a
+    published reward model, which is a sequence classifier of transformers, or a `TextScorer`.
 
-    The scorer stays on the CPU and computes in float64, so that the other rows of the batch change a row's score by no
-    more than rounding.
+    A row's score depends on the other rows of the batch by no more than the rounding of `dtype`.
 
-    weights: the folder written by `save_scorer`. None initialises an untrained scorer from `seed`, for trying out a
-        recipe, with a warning.
-    compares: whether the scorer reads a reference.
+    weights: the folder or the hub name of a sequence classifier, or the folder written by `save_scorer`. None
+        initialises an untrained scorer from `seed`, for trying out a recipe, with a warning.
+    compares: whether the scorer reads a reference; a sequence classifier reads none.
     link: "none" for the raw score, "sigmoid" where the score is the logit of a probability.
+    label: name or number of the classifier's label whose logit is the score; None for a classifier with one.
+    device: device on which the scores are computed.
+    dtype: precision of the weights and of the scores.
     seed: seed of the untrained scorer's weights.
     rows: the most texts in one forward pass.
 
     Raises:
-        ValueError: the folder holds no scorer, or its scorer's `compares` differs.
+        ValueError: the folder holds neither, the scorer's `compares` differs, the label is none of the classifier's,
+            the classifier lacks its head, or, when called, a text is longer than the classifier's context.
     """
 
     weights: str | None = None
     compares: bool = False  # type: ignore[misc]
     link: Literal["none", "sigmoid"] = "none"
+    label: str | int | None = None
+    device: str = "cpu"
+    dtype: Literal["float64", "float32", "bfloat16"] = "float64"
     seed: int = 0
     rows: int = 256
 
     def setup(self) -> None:
         if self.rows < 1:
             raise ValueError(f"rewards.LearnedJudge: rows must be >= 1, found {self.rows}")
-        new = TextScorer(ScorerShape(compares=self.compares), self.seed)
-        self.judges_with(new if self.weights is None else load_scorer(self.weights))
         self._has_weights = self.weights is not None
+        # Inside a list the scorer is no sub-module, so that its weights stay out of checkpoints.
+        self._scorer = list[TextScorer | TextClassifier]()
+        if self.weights is None:
+            self._take(TextScorer(ScorerShape(compares=self.compares), self.seed))
+        elif is_text_scorer(self.weights):
+            self._take(load_scorer(self.weights, self.label))
+        else:  # its weights are read when it is first asked, as they may be large
+            self._check_compares(False)
+            check_scorer(self.weights, self.label)
 
-    def judges_with(self, scorer: TextScorer) -> LearnedJudge:
+    def judges_with(self, scorer: TextScorer | TextClassifier) -> LearnedJudge:
         """Uses a copy of this scorer, which need not be stored in a folder; returns self. The scorer is no setting and
         does not appear in YAML."""
-        if scorer.shape.compares != self.compares:
-            raise ValueError(
-                f"rewards.LearnedJudge: the scorer{f' of {self.weights}' if self.weights else ''} was made with "
-                f"compares={scorer.shape.compares}, found compares={self.compares}"
-            )
-        # Inside a list the scorer is no sub-module, so that its weights stay out of checkpoints.
-        self._scorer = [copy.deepcopy(scorer).cpu().double().requires_grad_(False).eval()]
+        self._take(copy.deepcopy(scorer))
         self._has_weights = True
         return self
 
+    def _take(self, scorer: TextScorer | TextClassifier) -> None:
+        self._check_compares(isinstance(scorer, TextScorer) and scorer.shape.compares)
+        dtype: torch.dtype = getattr(torch, self.dtype)
+        self._scorer = [scorer.to(self.device, dtype).requires_grad_(False).eval()]
+
+    def _check_compares(self, compares: bool) -> None:
+        if compares != self.compares:
+            raise ValueError(
+                f"rewards.LearnedJudge: the scorer{f' of {self.weights}' if self.weights else ''} was made with "
+                f"compares={compares}, found compares={self.compares}"
+            )
+
     @property
-    def scorer(self) -> TextScorer:
+    def scorer(self) -> TextScorer | TextClassifier:
+        if not self._scorer:
+            assert self.weights is not None
+            self._take(load_scorer(self.weights, self.label, dtype=getattr(torch, self.dtype)))
         return self._scorer[0]
 
     @torch.no_grad()
@@ -66,9 +91,10 @@ class LearnedJudge(Judge):
     ) -> Judgement:
         if not self._has_weights:
             warnings.warn("rewards.LearnedJudge has no weights, so its scores mean nothing; set weights", stacklevel=2)
-        found = [torch.zeros(0, dtype=torch.float64)]
+        found = [torch.zeros(0, dtype=getattr(torch, self.dtype))]
         for at in range(0, len(answers), self.rows):
             some = slice(at, at + self.rows)
-            found.append(self.scorer(prompts[some], answers[some], references[some] if self.compares else None))  # type: ignore[index]
+            given = references[some] if references is not None and self.compares else None
+            found.append(self.scorer(prompts[some], answers[some], given).cpu())
         scores = torch.cat(found)
         return Judgement(scores.sigmoid() if self.link == "sigmoid" else scores, [{} for _ in answers])
