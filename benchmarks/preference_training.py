@@ -3,14 +3,15 @@
 python -m benchmarks.preference_training            1M and 25M parameters, into benchmarks/results/
 python -m benchmarks.preference_training --quick    seconds: shows that everything runs, measures nothing of use
 
-TRL's side is the script that `polopt export --to trl` writes of polopt's recipe, so both start from one folder of weights
-and read the same tokens, in batches of as many answers; only the order of the answers is each library's own. Sides
-alternate, each in a process of its own.
+TRL's side is the script that `polopt export --to trl` writes of polopt's recipe, so both start from one folder of
+weights and read the same tokens, in batches of as many answers; only the order of the answers is each library's own.
+Sides alternate, each in a process of its own.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import random
@@ -170,10 +171,8 @@ def measure_trl(script: Path, steps: int) -> Measured:
         timed(trainer)
     # TRL as its users run it: its own threads' ways, which polopt would change.
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
-    try:
+    with contextlib.suppress(Saved):
         runpy.run_path(str(script), run_name="__main__")
-    except Saved:
-        pass
     assert len(clock.seconds) == steps
     return clock.found()
 

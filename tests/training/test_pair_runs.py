@@ -102,6 +102,34 @@ def test_the_gradient_of_a_batch_is_that_of_trl(path: Path, micro_rows: int) -> 
     assert max(float(p.grad.abs().max()) for p in expected.values() if p.grad is not None) > 1e-3
 
 
+def test_chosen_and_rejected_are_treated_alike(path: Path, tmp_path: Path) -> None:
+    """With the two answers of every pair exchanged, the rows are the same in the other order: tokens, masks and ends;
+    and the policy's gradient is the opposite one where both implicit rewards are 0."""
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    turned = tmp_path / "turned.jsonl"
+    exchanged = [{**row, "chosen": row["rejected"], "rejected": row["chosen"]} for row in rows]
+    turned.write_text("".join(json.dumps(row) + "\n" for row in exchanged))
+    _, learner, batch = made(path)
+    tasks = PairReader().read(turned)
+    source = LanguageSource(EpisodePlayer(learner, tasks, 8), rows=8, seed=0, generator=torch.Generator())
+    other = po.method("dpo").sampling(source)
+    back = torch.tensor([1, 0, 3, 2, 5, 4, 7, 6])
+    assert len({int(n) for n in batch.mask.sum(1)}) > 1
+    assert torch.equal(batch.mask, other.mask[back])
+    assert torch.equal(batch.extras["tokens"], other.extras["tokens"][back])
+    assert torch.equal(batch.terminated, other.terminated[back])
+    found = []
+    for each in (batch, other):
+        algorithm = po.method("dpo", beta=BETA)
+        each = algorithm.compute_advantages(each).replace(ref_logp=learner.evaluate(each).logp.detach())
+        learner.zero_grad()
+        algorithm.objective(each, learner.evaluate(each)).loss.backward()
+        found.append([p.grad.clone() for p in learner.parameters() if p.grad is not None])
+    assert max(float(gradient.abs().max()) for gradient in found[0]) > 1e-3
+    for one, opposite in zip(*found, strict=True):
+        torch.testing.assert_close(one, -opposite, rtol=1e-7, atol=1e-10)
+
+
 def test_the_score_counts_pairs_whose_preferred_answer_is_likelier(path: Path) -> None:
     tasks, learner, _ = made(path)
     player, chosen = EpisodePlayer(learner, tasks, 8), [tasks[i] for i in range(40)]
