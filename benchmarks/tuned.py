@@ -1,12 +1,14 @@
 """Methods on two tasks of different kind, each with its own best of three step sizes, over five seeds.
 
-python -m benchmarks.tuned --folder F                 every method that can be trained so; continued when stopped
-python -m benchmarks.tuned --folder F --only dapo rloo --tasks chains
+python -m benchmarks.tuned --folder F                 every method that the results lack; continued when stopped
+python -m benchmarks.tuned --folder F --only dapo rloo --tasks chains      these, whether they have results or not
 
 A method's step size is chosen by the mean held-out accuracy of two runs, with seeds that do not count. The comparison
 is made on five others, seed by seed with GRPO at its own best step size: after as many batches, and after as many
 sampled tokens. The runs of one seed begin with the same warm-up, which is trained once, and have the same order of
-tasks. Results are in benchmarks/results/tuned.{json,md}.
+tasks. Results are in benchmarks/results/tuned.{json,md}, written after each method: what is there stays, with the
+commit and the machine that it was measured with, and GRPO's curves are kept, so that other days and other machines may
+add methods.
 """
 
 from __future__ import annotations
@@ -35,6 +37,8 @@ from polopt.training.run import Run
 from polopt.training.run_executor import ComparedRun, LocalExecutor, TrialError, train_all
 
 RESULTS = HERE / "results" / "tuned"
+# Tokens sampled and held-out accuracy at each evaluation.
+Curve = tuple[list[float], list[float]]
 FACTORS = (1 / 3, 1.0, 3.0)  # of the recipe's learning rate
 TRIALS, SEEDS = (100, 101), (0, 1, 2, 3, 4)
 RATE = 5e-4
@@ -130,31 +134,31 @@ def best_factor(runs: dict[float, list[ComparedRun]]) -> float:
     return max(sorted(runs), key=lambda factor: float(np.mean([final(run) for run in runs[factor]])))
 
 
-def at_tokens(base: ComparedRun, other: ComparedRun) -> tuple[float, float]:
+def at_tokens(base: Curve, other: Curve) -> tuple[float, float]:
     """Returns what both had reached when they had sampled as many tokens as the one that sampled fewer."""
-    curves = [curve(run.run, "tokens") for run in (base, other)]
-    budget = min(spent[-1] for spent, _ in curves)
-    one, two = (float(np.interp(budget, spent, accuracy)) for spent, accuracy in curves)
+    budget = min(spent[-1] for spent, _ in (base, other))
+    one, two = (float(np.interp(budget, spent, accuracy)) for spent, accuracy in (base, other))
     return one, two
 
 
-def compared(runs: dict[str, list[ComparedRun]]) -> list[dict[str, Any]]:
+def record_of(factor: float, curves: Sequence[Curve], yardstick: Sequence[Curve] | None) -> dict[str, Any]:
+    """What is kept of a method: step size, accuracy and curves by seed, and the difference to the yardstick at equal
+    tokens, None for the yardstick itself."""
+    spent = [tokens[-1] for tokens, _ in curves]
+    found: dict[str, Any] = {"factor": factor, "finals": [accuracy[-1] for _, accuracy in curves]}
+    found |= {"tokens": float(np.mean(spent)), "at tokens": None, "curves": curves}
+    if yardstick is not None and min(spent) > 0:
+        pairs = zip(*(at_tokens(base, other) for base, other in zip(yardstick, curves, strict=True)), strict=True)
+        sides = [MethodRuns(side, SEEDS, values) for side, values in zip("ab", pairs, strict=True)]
+        found["at tokens"] = dataclasses.asdict(Comparison(sides).table()[1])["difference"]
+    return found
+
+
+def compared(methods: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
     """The table of one task: accuracy, and the difference to GRPO at equal batches and at equal tokens."""
-    names = ["grpo", *(name for name in runs if name != "grpo")]
-    batches = Comparison([MethodRuns(name, SEEDS, [final(run) for run in runs[name]]) for name in names]).table()
-    rows = []
-    for row, name in zip(batches, names, strict=True):
-        found = {**dataclasses.asdict(row), "finals": [final(run) for run in runs[name]]}
-        spent = [curve(run.run, "tokens")[0][-1] for run in runs[name]]
-        found["tokens"] = float(np.mean(spent))
-        if name != "grpo" and min(spent) > 0:
-            pairs = [at_tokens(base, run) for base, run in zip(runs["grpo"], runs[name], strict=True)]
-            sides = [
-                MethodRuns(side, SEEDS, values) for side, values in zip("ab", zip(*pairs, strict=True), strict=True)
-            ]
-            found["at tokens"] = dataclasses.asdict(Comparison(sides).table()[1])["difference"]
-        rows.append(found)
-    return rows
+    names = ["grpo", *(name for name in methods if name != "grpo")]
+    batches = Comparison([MethodRuns(name, SEEDS, methods[name]["finals"]) for name in names]).table()
+    return [{**dataclasses.asdict(row), **methods[name]} for row, name in zip(batches, names, strict=True)]
 
 
 def shared_variance(rows: Sequence[dict[str, Any]]) -> float:
@@ -185,19 +189,20 @@ def markdown(data: dict[str, Any]) -> str:
         *(["", data["note"]] if data.get("note") else []),
     ]
     for task, found in data["tasks"].items():
+        rows = compared(found["methods"])
         lines += ["", f"## {task}", "", f"{WHAT[task][0].upper()}{WHAT[task][1:]}.", ""]
-        if len(found["rows"]) > 1:
+        if len(rows) > 1:
             lines += [
                 f"Variance of paired differences over that of unpaired ones, mean over all pairs of methods: "
-                f"{shared_variance(found['rows']):.2f}.",
+                f"{shared_variance(rows):.2f}.",
                 "",
             ]
-        lines += ["|method|step size|accuracy, %|at equal batches|at equal tokens|tokens, k|"]
-        lines += ["|---|---:|---:|---:|---:|---:|"]
-        for row in sorted(found["rows"], key=lambda r: -r["final"]["estimate"]):
-            cells = [row["name"], f"{found['factors'][row['name']]:.2g}x", _percent(row["final"], "")]
+        lines += ["|method|step size|accuracy, %|at equal batches|at equal tokens|tokens, k|commit|"]
+        lines += ["|---|---:|---:|---:|---:|---:|---|"]
+        for row in sorted(rows, key=lambda r: -r["final"]["estimate"]):
+            cells = [row["name"], f"{row['factor']:.2g}x", _percent(row["final"], "")]
             cells += [_percent(row["difference"]) + (" *" if row["significant"] else "")]
-            cells += [_percent(row.get("at tokens")), f"{row['tokens'] / 1e3:,.0f}"]
+            cells += [_percent(row["at tokens"]), f"{row['tokens'] / 1e3:,.0f}", row["commit"]]
             lines.append(f"|{'|'.join(cells)}|")
         if found["failed"]:
             lines += ["", "Did not finish:", "", *(f"- {name}: {why}" for name, why in found["failed"].items())]
@@ -211,19 +216,42 @@ def _percent(found: dict[str, float] | None, sign: str = "+") -> str:
     return f"{value:{sign}.1f} ({low:{sign}.1f} to {high:{sign}.1f})"
 
 
-def raced(task: str, slugs: Sequence[str], folder: Path, processes: int) -> dict[str, Any]:
-    """Chooses step sizes, and compares: one method after another, GRPO first."""
-    factors, failed, runs = dict[str, float](), dict[str, str](), dict[str, list[ComparedRun]]()
-    for slug in slugs:
-        trials = {factor: [planned(slug, task, factor, seed, folder) for seed in TRIALS] for factor in FACTORS}
-        failed |= finished([run for found in trials.values() for run in found], folder, processes)
-        if slug not in failed:
-            factors[slug] = best_factor(trials)
-            chosen = [planned(slug, task, factors[slug], seed, folder) for seed in SEEDS]
-            failed |= finished(chosen, folder, processes)
-            if slug not in failed:
-                runs[slug] = chosen
-    return {"factors": factors, "failed": failed, "rows": compared(runs)}
+def raced(slug: str, task: str, found: dict[str, Any], folder: Path, processes: int) -> dict[str, Any] | str:
+    """Chooses a method's step size and measures it, or returns why that failed. found: the task's results so far."""
+    trials = {factor: [planned(slug, task, factor, seed, folder) for seed in TRIALS] for factor in FACTORS}
+    failed = finished([run for runs in trials.values() for run in runs], folder, processes)
+    if slug in failed:
+        return failed[slug]
+    factor = best_factor(trials)
+    chosen = [planned(slug, task, factor, seed, folder) for seed in SEEDS]
+    failed = finished(chosen, folder, processes)
+    if slug in failed:
+        return failed[slug]
+    yardstick = None if slug == "grpo" else found["methods"]["grpo"]["curves"]
+    return record_of(factor, [curve(run.run, "tokens") for run in chosen], yardstick)
+
+
+def wanted(data: dict[str, Any], tasks: Sequence[str], only: Sequence[str]) -> list[tuple[str, str]]:
+    """The pairs (method, task) to measure: those of `only`, or all that have no result; GRPO first where its curves are
+    not kept."""
+    able, _ = contestants(only)
+    slugs = [slug for slug in able if not reads_texts(slug) and slug != "grpo"]
+    found = []
+    for task in tasks:
+        methods, failed = data["tasks"][task]["methods"], data["tasks"][task]["failed"]
+        missing = [slug for slug in slugs if slug in only or (slug not in methods and slug not in failed)]
+        first = ["grpo"] if "grpo" in only or "curves" not in methods.get("grpo", {}) else []
+        found += [(slug, task) for slug in (*first, *missing)]
+    return found
+
+
+def stored() -> dict[str, Any]:
+    """The results that are there."""
+    file = RESULTS.with_suffix(".json")
+    data: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {"tasks": {}}
+    for task in TASKS:
+        data["tasks"].setdefault(task, {"methods": {}, "failed": {}})
+    return data
 
 
 def main() -> None:
@@ -232,15 +260,23 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=[], metavar="METHOD")
     parser.add_argument("--tasks", nargs="*", choices=sorted(TASKS), default=sorted(TASKS))
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--note", default="", help="a sentence on the circumstances, for the page's head")
+    parser.add_argument(
+        "--note", help="a sentence on the circumstances, for the page's head, in place of the present one"
+    )
     options = parser.parse_args()
-    able, _ = contestants(options.only)
-    slugs = list(dict.fromkeys(["grpo", *(slug for slug in able if not reads_texts(slug))]))
-    about = {**table.about(ROOT, threads=1, module="tuned"), "command": "python -m benchmarks.tuned"}
     options.folder.mkdir(parents=True, exist_ok=True)
-    data: dict[str, Any] = {"about": about, "note": options.note, "tasks": {}}
-    for task in options.tasks:
-        data["tasks"][task] = raced(task, slugs, options.folder, options.processes)
+    data = stored()
+    data["about"] = {**table.about(ROOT, threads=1, module="tuned"), "command": "python -m benchmarks.tuned"}
+    if options.note is not None:
+        data["note"] = options.note
+    for slug, task in wanted(data, options.tasks, options.only):
+        found = data["tasks"][task]
+        result = raced(slug, task, found, options.folder, options.processes)
+        found["failed"].pop(slug, None)
+        if isinstance(result, str):
+            found["failed"][slug] = result
+        else:
+            found["methods"][slug] = {**result, **{key: data["about"][key] for key in ("commit", "date")}}
         data["about"]["load_after"] = os.getloadavg()
         RESULTS.with_suffix(".json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
         RESULTS.with_suffix(".md").write_text(markdown(data), encoding="utf-8")
