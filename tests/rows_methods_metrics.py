@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from polopt.checks.metric_rules import DataRow
-from polopt.lab.measured import frontier_points, preferences_by_principle, ranked, reward_pair, scored_answers
+from polopt.lab.measured import (
+    estimated_candidates,
+    frontier_points,
+    preferences_by_principle,
+    ranked,
+    reward_pair,
+    scored_answers,
+)
 from polopt.methods.alignment_discretion import DiscretionAudit
 from polopt.methods.online_offline_gap import FrontierGap
 from polopt.methods.r_to_q import TokenCredit
 from polopt.methods.ranking_accuracy import RankingAccuracy
+from polopt.methods.sharpe_at_k import SharpeRatio
 from polopt.methods.starc import Dard, Epic, LeastL2, RewardDistance, Uncanonical, ValueLevelled, ValueShaped
 from polopt.objectives import SquaredLink
 
@@ -19,6 +27,7 @@ DATA_METRICS = {
     "ranking accuracy": DataRow(RankingAccuracy(), ranked),
     "ranking accuracy, IPO": DataRow(RankingAccuracy(beta=1.0, link=SquaredLink(target=5.0), target_loss=1.0), ranked),
     "token credit": DataRow(TokenCredit(), scored_answers),
+    "Sharpe ratio": DataRow(SharpeRatio(threshold=0.0), estimated_candidates),
     "frontier gap": DataRow(FrontierGap(), frontier_points),
     "discretion": DataRow(DiscretionAudit(resamples=20, priority_resamples=2), preferences_by_principle),
 }

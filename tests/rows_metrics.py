@@ -5,12 +5,17 @@ from __future__ import annotations
 from polopt.checks.metric_rules import MetricRow
 from polopt.lab.logged import small_problem, with_values
 from polopt.metrics import (
+    ClippedWeights,
     DirectMethod,
     DoublyRobust,
+    LeastError,
     LoggedDecisions,
     LoggedValues,
+    MarginalImportanceSampling,
     Metric,
     PerDecisionImportanceSampling,
+    ShrunkWeights,
+    SwitchedWeights,
     TabularValues,
     TrajectoryImportanceSampling,
 )
@@ -39,6 +44,23 @@ METRICS = {
     "doubly robust, weighted": row(
         DoublyRobust(gamma=GAMMA, level=0.8, self_normalised=True, model=TabularValues(by_step=True))
     ),
+    # Limits that the problem's weights hardly reach, as an interval contains no bias.
+    "doubly robust, shrunk": row(
+        DoublyRobust(gamma=GAMMA, model=LoggedValues(), level=0.8, limit=ShrunkWeights(strength=1e4))
+    ),
+    "doubly robust, switched": row(
+        DoublyRobust(gamma=GAMMA, model=LoggedValues(), level=0.8, limit=SwitchedWeights(most=100.0))
+    ),
+    "per decision, clipped": row(
+        PerDecisionImportanceSampling(gamma=GAMMA, level=0.8, limit=ClippedWeights(most=100.0))
+    ),
+    "least error": row(
+        LeastError(
+            candidates=[DoublyRobust(gamma=GAMMA, level=0.8), PerDecisionImportanceSampling(gamma=GAMMA, level=0.8)],
+            unbiased=DoublyRobust(gamma=GAMMA),
+        )
+    ),
+    "marginalised": row(MarginalImportanceSampling(gamma=GAMMA, level=0.8, resamples=40)),
     "direct, given": row(DirectMethod(gamma=GAMMA, level=0.8, model=LoggedValues())),
     "direct, fitted": row(DirectMethod(gamma=GAMMA, level=0.8, resamples=15)),
 }

@@ -68,6 +68,23 @@ class EpisodicProblem:
         table, chance = self.all_episodes(behaviour, target)
         return table[np.random.default_rng(seed).choice(len(table), episodes, p=chance / chance.sum())]
 
+    def simulate(self, behaviour: Numbers, target: Numbers, episodes: int, seed: int) -> LoggedDecisions:
+        """Simulates `episodes` independent episodes of `behaviour`, where they are too many to list."""
+        draw, S = np.random.default_rng(seed), len(self.start)
+        actions, states = behaviour.cumsum(1), self.transitions.cumsum(2)
+        s = draw.choice(S, episodes, p=self.start)
+        lengths = np.zeros(episodes, int)
+        cells = np.zeros((3, episodes, self.horizon))
+        for t in range(self.horizon):
+            rows = np.flatnonzero(s < S)
+            here = s[rows]
+            a = (draw.random((len(rows), 1)) >= actions[here, :-1]).sum(1)
+            s_next = (draw.random((len(rows), 1)) >= states[here, a, :-1]).sum(1)
+            cells[:, rows, t] = here, a, self.reward[here, a, s_next]
+            lengths[rows] += 1
+            s[rows] = s_next
+        return _table(lengths, cells, behaviour, target)
+
 
 def logged(paths: list[list[tuple[int, int, float]]], behaviour: Numbers, target: Numbers) -> LoggedDecisions:
     """Returns episodes, given as lists of (state, action, reward), as a table under two policies [S, A]."""
@@ -75,10 +92,15 @@ def logged(paths: list[list[tuple[int, int, float]]], behaviour: Numbers, target
     cells = np.zeros((3, len(paths), T))
     for b, path in enumerate(paths):
         cells[:, b, : len(path)] = np.transpose(path)
+    return _table(np.array([len(path) for path in paths]), cells, behaviour, target)
+
+
+def _table(lengths: NDArray[np.int_], cells: Numbers, behaviour: Numbers, target: Numbers) -> LoggedDecisions:
+    """Returns the table of states, actions and rewards, `cells` [3, B, T]."""
     state, action = cells[0].astype(int), cells[1].astype(int)
     with np.errstate(divide="ignore"):
         own, other = (np.log(policy)[state, action] for policy in (behaviour, target))
-    return LoggedDecisions(np.array([len(path) for path in paths]), cells[2], own, other, state=state, action=action)
+    return LoggedDecisions(lengths, cells[2], own, other, state=state, action=action)
 
 
 def with_values(table: LoggedDecisions, q: Numbers, target: Numbers) -> LoggedDecisions:
@@ -118,3 +140,30 @@ def estimated(
     terms = metric.terms(table if q is None else with_values(table, q, target)).influence()
     mean = float(chance @ terms)
     return mean, float(chance @ (terms - mean) ** 2)
+
+
+def rare_actions(seed: int) -> tuple[EpisodicProblem, Numbers, Numbers, Numbers]:
+    """Returns a problem of one decision, a behaviour policy and a target policy [S, A], and a model's values [1, S, A].
+
+    Eight contexts, five actions, of which the behaviour policy takes some rarely, so that weights reach the hundreds;
+    rewards are 1 on average, and the model's values are half of the true ones.
+    """
+    draw = np.random.default_rng(seed)
+    S, A = 8, 5
+    transitions = draw.dirichlet(np.ones(S + 1), (S, A))
+    reward = 1 + draw.normal(size=(S, A, 1)) + draw.normal(size=(S, A, S + 1))
+    problem = EpisodicProblem(np.full(S, 1 / S), transitions, reward, 1)
+    behaviour = 0.99 * draw.dirichlet(np.full(A, 0.3), S) + 0.01 / A
+    target = draw.dirichlet(np.ones(A), S)
+    return problem, behaviour, target, problem.values(target, 1.0)[0] / 2
+
+
+def long_walk(horizon: int, seed: int) -> tuple[EpisodicProblem, Numbers, Numbers]:
+    """Returns a problem of four states and two actions that goes on to its horizon, a behaviour policy and a target
+    policy [S, A]; the policies take an action with probabilities of 0.5 and 0.8."""
+    draw = np.random.default_rng(seed)
+    transitions = np.concatenate([draw.dirichlet(np.ones(4), (4, 2)), np.zeros((4, 2, 1))], 2)
+    problem = EpisodicProblem(np.full(4, 0.25), transitions, draw.normal(size=(4, 2, 5)), horizon)
+    likelier = draw.integers(2, size=4)
+    target = np.where(np.arange(2)[None] == likelier[:, None], 0.8, 0.2)
+    return problem, np.full((4, 2), 0.5), target

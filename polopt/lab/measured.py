@@ -8,8 +8,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from polopt.metrics import FrontierCurves, PrinciplePreferences, RankedPairs, ScoredTokens, TabularRewardPair
+from polopt.metrics import (
+    EstimatedPolicies,
+    FrontierCurves,
+    PrinciplePreferences,
+    RankedPairs,
+    ScoredTokens,
+    TabularRewardPair,
+)
 from polopt.metrics.discretion import COMPARISON_ROWS
+from polopt.metrics.estimated_policies import ESTIMATE_ROWS
 from polopt.metrics.frontier import FRONTIER_ROWS
 from polopt.metrics.ranking import PAIR_ROWS
 from polopt.metrics.reward_rows import TRANSITION_ROWS
@@ -74,6 +82,20 @@ def frontier_points(seed: int) -> FrontierCurves:
     )
 
 
+def estimated_candidates(seed: int) -> EstimatedPolicies:
+    """Returns what two estimators say of eight policies from two logs, with errors as large as the values' spread."""
+    draw = np.random.default_rng(seed)
+    value = np.tile(draw.normal(size=8), 4)
+    return EstimatedPolicies(
+        estimator=np.repeat(["pdis", "wis"], 16),
+        policy=np.tile([f"policy {i}" for i in range(8)], 4),
+        estimate=value + draw.normal(size=32),
+        value=value,
+        behaviour=np.tile(np.arange(8) == 3, 4),
+        log=np.tile(np.repeat(["monday", "tuesday"], 8), 2),
+    )
+
+
 # Format -> data from a seed, that can be indexed by a permutation of len(data).
 EXAMPLES: dict[RowFormat, Callable[[int], Any]] = {
     TRANSITION_ROWS: reward_pair,
@@ -81,4 +103,5 @@ EXAMPLES: dict[RowFormat, Callable[[int], Any]] = {
     FRONTIER_ROWS: frontier_points,
     COMPARISON_ROWS: preferences_by_principle,
     TOKEN_ROWS: scored_answers,
+    ESTIMATE_ROWS: estimated_candidates,
 }

@@ -31,6 +31,7 @@ from polopt.metrics.discretion import (
 )
 from polopt.metrics.drift import perplexity, reference_kl
 from polopt.metrics.entropy import EntropyLaw, entropy_law, entropy_shift
+from polopt.metrics.estimated_policies import EstimatedPolicies
 from polopt.metrics.feedback import ReleaseGate, auroc, calibration_error, chronological, release_gate, tic_rate
 from polopt.metrics.filtering import most_reliable, r_squared
 from polopt.metrics.frontier import FrontierCurves, frontier
@@ -44,8 +45,10 @@ from polopt.metrics.intervals import (
     t_interval,
     wilson,
 )
+from polopt.metrics.least_error import LeastError
 from polopt.metrics.logged import LoggedDataError, LoggedDecisions
 from polopt.metrics.logged_rows import LoggedRow, logged_decisions, logged_row, logged_table
+from polopt.metrics.marginalised import MarginalImportanceSampling
 from polopt.metrics.metric import LoggedMetric, Measured, Metric, MetricError
 from polopt.metrics.mismatch import Mismatch, effective_sample_size, logp_mismatch
 from polopt.metrics.near_duplicates import near_duplicates
@@ -70,11 +73,13 @@ from polopt.metrics.sequential import anytime_interval, anytime_p, evidence
 from polopt.metrics.signal import mixed_groups
 from polopt.metrics.stability import Stability, policy_stability, q_values
 from polopt.metrics.token_credit import ScoredTokens, TokenTrace
+from polopt.metrics.weight_limits import ClippedWeights, ShrunkWeights, SwitchedWeights, WeightLimit
 from polopt.metrics.weighted import WeightedTerms, WeightsError
 
 __all__ = [
     "ActionValueModel",
     "ActionValues",
+    "ClippedWeights",
     "Comparison",
     "ComparisonRow",
     "Concordance",
@@ -82,14 +87,17 @@ __all__ = [
     "DirectMethod",
     "DoublyRobust",
     "EntropyLaw",
+    "EstimatedPolicies",
     "FrontierCurves",
     "GradientNoise",
     "Interval",
+    "LeastError",
     "LoggedDataError",
     "LoggedDecisions",
     "LoggedMetric",
     "LoggedRow",
     "LoggedValues",
+    "MarginalImportanceSampling",
     "Measured",
     "MethodRuns",
     "Metric",
@@ -110,13 +118,16 @@ __all__ = [
     "RowFormat",
     "SampledRewardPair",
     "ScoredTokens",
+    "ShrunkWeights",
     "Sigmoid",
     "Stability",
+    "SwitchedWeights",
     "TabularRewardPair",
     "TabularValues",
     "TokenTrace",
     "TrajectoryImportanceSampling",
     "VerifierErrors",
+    "WeightLimit",
     "WeightedTerms",
     "WeightsError",
     "anytime_interval",

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from polopt.metrics.action_values import ActionValueModel, ActionValues, TabularValues
 from polopt.metrics.intervals import Interval, bootstrap, t_interval
 from polopt.metrics.logged import LoggedDecisions, Numbers
 from polopt.metrics.metric import LoggedMetric, Measured, MetricError
+from polopt.metrics.weight_limits import WeightLimit
 from polopt.metrics.weighted import WeightedTerms, weight_cautions
 
 IntervalKind = Literal["t", "normal", "bootstrap"]
@@ -23,13 +23,14 @@ class OffPolicyEstimator(LoggedMetric):
     which vanishes with the number of episodes, for less variance and an estimate within the range of the terms.
     interval: over episodes, of the mean of their terms (of the linearised ratio, where self-normalised): Student's t, a
     normal one, or the bias-corrected bootstrap, which draws episodes `resamples` times with `seed`. level: of the
-    interval.
+    interval. limit: of the cumulative importance weights; its bias is in no interval.
 
     A subclass writes `terms(table)`.
     """
 
     gamma: float = 1.0
     self_normalised: bool = False
+    limit: WeightLimit = WeightLimit()
     interval: IntervalKind = "t"
     level: float = 0.95
     resamples: int = 2000
@@ -47,6 +48,11 @@ class OffPolicyEstimator(LoggedMetric):
     def terms(self, table: LoggedDecisions) -> WeightedTerms:
         """Returns the weights [B, K] and values [B, K] whose product, summed, is the estimate."""
         raise NotImplementedError
+
+    def log_weights(self, table: LoggedDecisions) -> Numbers:
+        """Returns the logarithms of the cumulative weights within the limit, [B, T]."""
+        found: Numbers = self.limit(table.log_weights())
+        return found
 
     def measure(self, table: LoggedDecisions) -> Measured:
         """Computes the estimate and its interval, the behaviour policy's value, and the effective sample size of the
@@ -71,6 +77,20 @@ def measured(
     return Measured(values, {"estimate": interval, "logged": logged}, rows, (*weight_cautions(terms), *more))
 
 
+def measured_refitted(metric: OffPolicyEstimator, table: LoggedDecisions, *more: str) -> Measured:
+    """Measures with an interval that contains the error of what the estimator fits: the percentile bootstrap over
+    episodes, each time with everything fitted anew. more: as in `measured`."""
+
+    def estimates(samples: Numbers) -> Numbers:
+        rows = samples.astype(int).reshape(-1, samples.shape[-1])
+        return np.array([metric.terms(table[row]).estimate() for row in rows]).reshape(samples.shape[:-1])
+
+    table = table.in_order()
+    places = np.arange(len(table))
+    interval = bootstrap(estimates, places, level=metric.level, resamples=metric.resamples, seed=metric.seed)
+    return measured(metric, table, metric.terms(table), interval, *more)
+
+
 class TrajectoryImportanceSampling(OffPolicyEstimator):
     """mean_i w_{0:T-1} sum_t gamma^t r_t: each episode's return, weighted by the ratio of its probability under the
     target policy to that under the behaviour policy; self-normalised, sum_i w G / sum_i w.
@@ -81,9 +101,8 @@ class TrajectoryImportanceSampling(OffPolicyEstimator):
     """
 
     def terms(self, table: LoggedDecisions) -> WeightedTerms:
-        return WeightedTerms(
-            table.log_weights()[:, -1:], table.returns(self.gamma)[:, None], self.self_normalised, table.log_weights()
-        )
+        weights = self.log_weights(table)[:, -1:]
+        return WeightedTerms(weights, table.returns(self.gamma)[:, None], self.self_normalised, table.log_weights())
 
 
 class PerDecisionImportanceSampling(OffPolicyEstimator):
@@ -98,8 +117,8 @@ class PerDecisionImportanceSampling(OffPolicyEstimator):
 
     def terms(self, table: LoggedDecisions) -> WeightedTerms:
         discount = self.gamma ** np.arange(table.reward.shape[1])
-        weights = table.log_weights()
-        return WeightedTerms(weights, discount * table.reward, self.self_normalised, weights)
+        weights = self.log_weights(table)
+        return WeightedTerms(weights, discount * table.reward, self.self_normalised, table.log_weights())
 
 
 class DoublyRobust(OffPolicyEstimator):
@@ -131,12 +150,11 @@ class DoublyRobust(OffPolicyEstimator):
         found = self.values(table)
         T = table.reward.shape[1]
         discount = self.gamma ** np.arange(T)
-        weights = table.log_weights()
+        weights = self.log_weights(table)
         before = np.concatenate([np.zeros((len(table), 1)), weights[:, :-1]], 1)
         terms = [discount * np.where(table.mask, x, 0.0) for x in (table.reward - found.q, found.v)]
-        return WeightedTerms(
-            np.concatenate([weights, before], 1), np.concatenate(terms, 1), self.self_normalised, weights
-        )
+        both = np.concatenate([weights, before], 1), np.concatenate(terms, 1)
+        return WeightedTerms(*both, self.self_normalised, table.log_weights())
 
     def values(self, table: LoggedDecisions) -> ActionValues:
         """Returns the model's values of all episodes, each from a model that was not fitted to it where folds > 1."""
@@ -175,19 +193,7 @@ class DirectMethod(OffPolicyEstimator):
             interval = terms.interval(self.interval, self.level, self.resamples, self.seed)
             caution = "the interval contains nothing of the errors of the values that were given"
             return measured(self, table, terms, interval, caution)
-        interval = bootstrap(
-            lambda rows: self._refitted(table, rows.astype(int)),
-            np.arange(len(table)),
-            level=self.level,
-            resamples=self.resamples,
-            seed=self.seed,
-        )
-        return measured(self, table, terms, interval, *self._unseen(table))
-
-    def _refitted(self, table: LoggedDecisions, samples: NDArray[np.int64]) -> Numbers:
-        """Computes the estimate of each of these samples of episodes, [..., B] -> [...]."""
-        rows = samples.reshape(-1, samples.shape[-1])
-        return np.array([self.terms(table[row]).estimate() for row in rows]).reshape(samples.shape[:-1])
+        return measured_refitted(self, table, *self._unseen(table))
 
     def _unseen(self, table: LoggedDecisions) -> list[str]:
         unseen = self.model(table, table, self.gamma).unseen

@@ -45,6 +45,8 @@ class WeightedTerms:
 
     def __post_init__(self) -> None:
         if (self.log_weight == -np.inf).all():
+            if self.importance is not None and (self.importance[:, -1] > -np.inf).any():
+                raise WeightsError("the limit leaves no weight above 0; raise it, or take an estimator with a model")
             raise WeightsError(
                 "no logged episode is possible under the target policy: it never takes some logged action of each; "
                 "log episodes of a policy that is closer to it"

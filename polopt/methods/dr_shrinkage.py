@@ -1,0 +1,46 @@
+"""DRos: a doubly robust estimate with weights that are shrunk, the largest most."""
+
+from collections.abc import Sequence
+
+from polopt.method import Paper, method
+from polopt.metrics import ActionValueModel, DoublyRobust, LeastError, LoggedMetric, ShrunkWeights, TabularValues
+
+
+@method(
+    paper=Paper(
+        title="Doubly Robust Off-Policy Evaluation with Shrinkage",
+        authors="Su, Yi and Dimakopoulou, Maria and Krishnamurthy, Akshay and Dudik, Miroslav",
+        year=2020,
+        arxiv="1907.09623",
+    ),
+    changes="A doubly robust estimate whose importance weights are shrunk towards 0, the largest most.",
+    room="metrics",
+    tier="faithful",
+)
+def dr_shrinkage(
+    *,
+    strength: float | None = None,
+    candidates: Sequence[float] = (1.0, 10.0, 100.0, 1000.0, 10000.0),
+    gamma: float = 1.0,
+    model: ActionValueModel | None = None,
+    folds: int = 2,
+    level: float = 0.95,
+) -> LoggedMetric:
+    """1/n sum_i sum_t gamma^t [u_t (r_t - q(s_t, a_t)) + u_{t-1} v(s_t)],    u = strength w / (w^2 + strength),
+
+    with w the product of the probability ratios up to step t and u_{-1} = 1. The shrunk weight minimises a bound on
+    the mean squared error, for w unbounded and squared errors of the model of any size. strength -> infinity is
+    `doubly-robust`; as it falls to 0 what remains is the model's mean value of the first states.
+
+    strength: lambda in the paper; None chooses among `candidates` and no shrinkage by the least estimated squared
+        error, the variance of the mean plus the square of its difference to the unlimited estimate.
+    gamma, model, folds, level: as in `doubly-robust`.
+
+    The paper is about decisions of one step; weights of whole beginnings for longer episodes are ours, as is the
+    estimate of the bias without a bound. Its other form, pessimistic shrinkage, is clipping: `metrics.ClippedWeights`.
+    """
+    base = DoublyRobust(gamma=gamma, model=TabularValues() if model is None else model, folds=folds, level=level)
+    if strength is not None:
+        return base.but(limit=ShrunkWeights(strength=strength))
+    limited = [base.but(limit=ShrunkWeights(strength=limit)) for limit in candidates]
+    return LeastError(candidates=[*limited, base], unbiased=base)

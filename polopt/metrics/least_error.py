@@ -1,0 +1,48 @@
+"""The estimator of least estimated error, of several."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from polopt.metrics.logged import LoggedDecisions
+from polopt.metrics.metric import LoggedMetric, Measured
+from polopt.metrics.off_policy import DoublyRobust, OffPolicyEstimator
+
+
+class LeastError(LoggedMetric):
+    """The result of the candidate c of least var(x_c) / n + (mean(x_c) - mean(x_u))^2, the estimated mean squared
+    error, with x [n] an estimator's terms by episode and u an unbiased one.
+
+    candidates: the estimators to choose from; of equals the first.
+    unbiased: the estimator that biases are measured against. Its own error counts as the others' bias, so that it is
+        chosen too often where it varies much.
+
+    The interval is the chosen estimator's, which contains neither its bias nor the choice; `estimated_bias` is the
+    former, mean(x_c) - mean(x_u), and a caution names it.
+
+    Source: Wang, Agarwal and Dudik 2017, arXiv 1612.01205, section 3.2, and Su et al. 2020, arXiv 1907.09623, section
+    5, choose by such an error, with a bound on the bias in place of its estimate.
+    """
+
+    candidates: Sequence[OffPolicyEstimator] = (DoublyRobust(),)
+    unbiased: OffPolicyEstimator = DoublyRobust()
+
+    def setup(self) -> None:
+        if not len(self.candidates):
+            raise ValueError("metrics.LeastError: give one candidate or more, found none")
+
+    def measure(self, table: LoggedDecisions) -> Measured:
+        centre = self.unbiased.terms(table).influence()
+        errors, biases = [], []
+        for candidate in self.candidates:
+            terms = candidate.terms(table).influence()
+            variance = float(terms.var(ddof=1)) / len(terms) if len(terms) > 1 else 0.0
+            biases.append(float(terms.mean() - centre.mean()))
+            errors.append(variance + biases[-1] ** 2)
+        best = min(range(len(errors)), key=errors.__getitem__)
+        found, bias = self.candidates[best].measure(table), biases[best]
+        values = {**found.values, "candidate": float(best), "estimated_bias": bias}
+        values["estimated_error"] = errors[best] ** 0.5
+        caution = f"the interval is of a biased estimate, by {bias:.3g} as far as the unbiased one tells"
+        return dataclasses.replace(found, values=values, cautions=(*found.cautions, *([caution] if bias else [])))
