@@ -33,7 +33,7 @@ ROOT = HERE.parent
 # The laptop recipe's model, and one of 25 million parameters; batches of answers, optimiser steps that count, repeats.
 SIZES: dict[str, dict[str, Any]] = {
     "1M": {"config": {"n_embd": 128, "n_layer": 4, "n_head": 4}, "rows": 64, "steps": 12, "repeats": 3},
-    "25M": {"config": {"n_embd": 512, "n_layer": 8, "n_head": 8}, "rows": 32, "steps": 5, "repeats": 2},
+    "25M": {"config": {"n_embd": 512, "n_layer": 8, "n_head": 8}, "rows": 32, "steps": 3, "repeats": 1},
     "tiny": {"config": {"n_embd": 32, "n_layer": 1, "n_head": 2}, "rows": 8, "steps": 2, "repeats": 1},
 }
 METHODS = {"dpo": "pairs", "kto": "labelled"}
@@ -92,21 +92,26 @@ def _labelled(pair: dict[str, str]) -> list[dict[str, Any]]:
 
 
 class Clock:
-    """Seconds of each step, the loss of each, and the memory that training took beyond what was held before it."""
+    """Seconds of each step, by the clock and of processors, and the memory that training took beyond what was held
+    before it."""
 
     def __init__(self) -> None:
         self.watch, self.ready = Stopwatch(), 0
         self.seconds: list[float] = []
+        self.processor: list[float] = []
 
     def begin(self) -> None:
         self.ready = resident()
         self.watch.resume()
 
     def step(self) -> None:
-        self.seconds.append(self.watch.lap()["whole"])
+        lap = self.watch.lap()
+        self.seconds.append(lap["whole"])
+        self.processor.append(lap["cpu"])
 
     def found(self) -> Measured:
-        return {"seconds": self.seconds[WARMUP:], "memory": peak() - self.ready, "held": self.ready}
+        kept = {"seconds": self.seconds[WARMUP:], "processor": self.processor[WARMUP:]}
+        return {**kept, "memory": peak() - self.ready, "held": self.ready}
 
 
 def measure_polopt(recipe: Path, steps: int) -> Measured:
@@ -233,33 +238,46 @@ def measure(name: str, threads: int) -> dict[str, Any]:
 
 def markdown(results: dict[str, Any]) -> str:
     """The table: medians over the steps of all repeats, and the ratio in each repeat."""
+    it = results["about"]
     lines = [
         "# Learning from given answers, beside TRL",
         "",
-        table.machine(results["about"]),
+        f"{it['date']}, commit {it['commit']}, `{it['command']}`.",
         "",
-        "Answers a second (medians over steps), and the memory that training takes beyond what a process holds before",
-        "it (the largest of the repeats). The ratio is of the medians; in brackets, of each repeat.",
+        table.machine(it),
         "",
-        "| | parameters | polopt | TRL | faster | memory, polopt | TRL | smaller |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|",
+        "Answers a second of processor time, by medians over steps, which other programs on the machine change little,",
+        "and the memory that training takes beyond what a process holds before it, the largest of the repeats. Faster:",
+        "the ratio of the medians, in brackets of each repeat; and by the clock.",
+        "",
+        "| | parameters | polopt | TRL | faster | by the clock | memory, polopt | TRL | smaller |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for name, row in results["sizes"].items():
         for method, runs in row["runs"].items():
-            seconds = {side: [s for run in runs[side] for s in run["seconds"]] for side in runs}
-            middle = {side: statistics.median(values) for side, values in seconds.items()}
-            each = [
-                statistics.median(b["seconds"]) / statistics.median(a["seconds"])
-                for a, b in zip(runs["polopt"], runs["trl"], strict=True)
-            ]
+            clock, processor = (ratios(runs, kind) for kind in ("seconds", "processor"))
             memory = {side: max(run["memory"] for run in runs[side]) for side in runs}
-            rates = [f"{row['size']['rows'] / middle[side]:.1f}" for side in ("polopt", "trl")]
-            faster = f"{middle['trl'] / middle['polopt']:.2f} ({', '.join(f'{x:.2f}' for x in each)})"
+            rates = [f"{row['size']['rows'] / middle(runs[side], 'processor'):.1f}" for side in ("polopt", "trl")]
+            faster = f"{processor[0]:.2f} ({', '.join(f'{x:.2f}' for x in processor[1:])})"
             sizes = [f"{memory[side] / 2**20:.0f} MiB" for side in ("polopt", "trl")]
             smaller = f"{memory['trl'] / memory['polopt']:.2f}"
-            cells = [f"{method}, {name}", f"{row['parameters']:,}", *rates, faster, *sizes, smaller]
+            cells = [f"{method}, {name}", f"{row['parameters']:,}", *rates, faster, f"{clock[0]:.2f}", *sizes, smaller]
             lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
+
+
+def middle(runs: list[Measured], kind: str) -> float:
+    """Returns the median of all steps of some runs, in seconds."""
+    return statistics.median(second for run in runs for second in run[kind])
+
+
+def ratios(runs: dict[str, list[Measured]], kind: str) -> list[float]:
+    """Returns how many times longer TRL takes: by all repeats, and by each."""
+    pairs = zip(runs["trl"], runs["polopt"], strict=True)
+    return [
+        middle(runs["trl"], kind) / middle(runs["polopt"], kind),
+        *(middle([one], kind) / middle([other], kind) for one, other in pairs),
+    ]
 
 
 def main() -> None:
@@ -279,6 +297,7 @@ def main() -> None:
         results["about"]["load_after"] = os.getloadavg()
     if not options.quick:
         output = HERE / "results" / "preference_training"
+        results["about"]["command"] = "python -m benchmarks.preference_training"
         output.with_suffix(".json").write_text(json.dumps(results, indent=1) + "\n")
         output.with_suffix(".md").write_text(markdown(results))
     print(markdown(results))
