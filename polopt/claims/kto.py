@@ -66,7 +66,8 @@ def _two(seed: int) -> tuple[TokenTree, TabularPolicy, TabularPolicy, Experience
     tree = TokenTree.full(3, 1, lambda prompt, answer: 0.0, prompts=2)
     reference, policy = TabularPolicy(tree, spread=1.0, seed=1), TabularPolicy(tree, spread=2.0, seed=seed)
     rows, good = torch.tensor([0, 1, 2, 3, 4, 4]), torch.tensor([1, 0, 1, 1, 0, 1]).bool()
-    return tree, reference, policy, labelled(tree, reference, rows, good, generator=torch.Generator().manual_seed(2))
+    draw = torch.Generator().manual_seed(seed)
+    return tree, reference, policy, labelled(tree, reference, rows, good, generator=draw)
 
 
 @claim(
@@ -83,7 +84,7 @@ def formula() -> Finding:
             "largest reference point": point.max().item(),
             "least gradient": slope.min().item(),
         },
-        criterion="error < 1e-12 for each of 20 policies, whose gradients are not 0; nor is every reference point, "
+        criterion="error < 1e-12 for each of 20 policies and batches, whose gradients are not 0; nor is every reference point, "
         "which has 0 as its least",
         holds=off.max().item() < 1e-12 and point.max().item() > 0.01 and slope.min().item() > 1e-6,
     )
