@@ -22,7 +22,7 @@ from polopt import catalogue
 from polopt.algorithm import Algorithm
 from polopt.bridges.table import HOSTS
 from polopt.claim import CLAIM_KINDS, Claim
-from polopt.method import Method
+from polopt.method import Method, Tier
 from polopt.part import Part
 from polopt.part_diff import diff
 from polopt.training.control.domain import CONTROL
@@ -103,6 +103,23 @@ def claims_of(slug: str) -> list[ClaimFacts]:
     order = list(CLAIM_KINDS)
     found = [claim_facts(claim, _stored().get((slug, claim.name))) for claim in catalogue.claims_of(slug)]
     return sorted(found, key=lambda claim: order.index(claim.kind))  # type: ignore[arg-type]
+
+
+def earned_tier(m: Method[Any, Part]) -> Tier:
+    """Returns the tier that a method has by its stored results.
+
+    A formula that was confirmed at the source is proven where a headline effect, measured beside what it must beat,
+    holds on every fresh seed, and no identity fails. A reading stays one: what holds is not the paper's formula.
+    """
+    if m.tier == "reading":
+        return "reading"
+    found = claims_of(m.slug)
+    shown = any(
+        claim.kind == "headline" and claim.verdict == "holds" and claim.runs and claim.baseline and not claim.refuted
+        for claim in found
+    )
+    inexact = any(claim.kind == "identity" and claim.verdict in ("on some seeds", "fails") for claim in found)
+    return "proven" if shown and not inexact else "faithful"
 
 
 @functools.cache

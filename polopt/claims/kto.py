@@ -84,8 +84,8 @@ def formula() -> Finding:
             "largest reference point": point.max().item(),
             "least gradient": slope.min().item(),
         },
-        criterion="error < 1e-12 for each of 20 policies and batches, whose gradients are not 0; nor is every reference point, "
-        "which has 0 as its least",
+        criterion="error < 1e-12 for each of 20 policies and batches, whose gradients are not 0; nor is every "
+        "reference point, which has 0 as its least",
         holds=off.max().item() < 1e-12 and point.max().item() > 0.01 and slope.min().item() > 1e-6,
     )
 

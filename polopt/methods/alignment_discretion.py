@@ -25,7 +25,7 @@ Numbers = NDArray[np.float64]
     changes="Measures how often annotators go against principles that agree, and which principle they prefer where two "
     "conflict.",
     room="metrics",
-    tier="faithful",
+    tier="proven",
 )
 def alignment_discretion(
     *, level: float = 0.95, resamples: int = 1000, priority_resamples: int = 100, seed: int = 0

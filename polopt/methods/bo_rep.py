@@ -13,7 +13,7 @@ from polopt.solvers import BilevelDescent, InnerSteps, NormalisedMomentumStep, T
     ),
     changes="Bilevel descent by steps of fixed length along a momentum, with inner steps only once in a period.",
     room="solvers",
-    tier="faithful",
+    tier="proven",
 )
 def bo_rep(
     *,

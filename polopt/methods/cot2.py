@@ -27,7 +27,7 @@ from polopt.schedules import Schedule
     ),
     changes="GRPO on thoughts that are means of K drawn tokens; a step's ratio is the geometric mean of K ratios.",
     room="objectives",
-    tier="faithful",
+    tier="proven",
 )
 def cot2(*, stage: int = 2, group: int = 8, clip: float = 0.1, kl: float = 0.0, root: bool = True) -> Algorithm:
     """A decision is a thought, the mean embedding of K tokens drawn from alpha_t, but the last, which is a token.

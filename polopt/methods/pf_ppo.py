@@ -21,7 +21,7 @@ from polopt.sampling.filters import RandomSelect
     ),
     changes="PPO on the best and the worst answer of each group, where the reward model errs least.",
     room="sampling",
-    tier="faithful",
+    tier="proven",
 )
 def pf_ppo(*, group: int = 8, best: int = 1, worst: int = 1, others: int = 0, kl: float = 0.05) -> Algorithm:
     """PPO on a subset of the N = `group` answers to a prompt, ordered by reward: the `best` highest, the `worst` lowest

@@ -28,7 +28,7 @@ from polopt.situation import Situation
     ),
     changes="RLOO by turn: the second attempt's progress is rewarded too; in a stage before, it alone is trained.",
     room="credit",
-    tier="faithful",
+    tier="proven",
 )
 def score(*, stage: int = 2, group: int = 4, alpha: float = 10.0, kl: float = 0.01, first_kl: float = 0.1) -> Algorithm:
     """With r1, r2 the environment's rewards of the two attempts, k1 the distance to the reference token by token,

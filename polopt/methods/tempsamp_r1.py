@@ -35,7 +35,7 @@ Way = Literal["shaped", "anchored", "discounted", "raw"]
     changes="GRPO whose groups hold a known solution too; the reward is bent, so that a perfect row does not make all "
     "others look bad.",
     room="sampling",
-    tier="faithful",
+    tier="proven",
 )
 def tempsamp_r1(
     *,
