@@ -4,6 +4,7 @@ python -m benchmarks.claims                 all claims and planted bugs, on five
 python -m benchmarks.claims --only bnpo     these methods' again; the others' results stay
 python -m benchmarks.claims --cost fast     those of a few seconds; the results of the others stay
 python -m benchmarks.claims --cluster auto  on every CPU of a Ray cluster
+python -m benchmarks.claims --processes 1   one at a time
 python -m benchmarks.claims --first-seed 77 --flips   on other fresh seeds; names what changes, and keeps nothing
 
 What is done is kept in runs/claims.jsonl, and continued when the command is stopped and given again.
@@ -92,6 +93,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=[], metavar="METHOD")
     parser.add_argument("--cost", choices=["fast", "slow"], help="the claims of a few seconds alone, or the others")
     parser.add_argument("--cluster", metavar="ADDRESS", help="of a Ray cluster; processes of this machine if none")
+    parser.add_argument("--processes", type=int, metavar="N", help="at once on this machine; one for each core if none")
     parser.add_argument("--seeds", type=int, default=SEEDS, metavar="N")
     parser.add_argument(
         "--first-seed", type=int, default=1, metavar="N", help="0 is the one that a claim was made with"
@@ -106,7 +108,7 @@ def main() -> None:
         *evidence.planned_mutations(slugs, cost),
     ]
     about = table.about(ROOT, threads=1, module="claims")
-    found = measured(runs, Console(), evidence.run_spread(runs, options.cluster, KEPT))
+    found = measured(runs, Console(), evidence.run_spread(runs, options.cluster, KEPT, options.processes))
     seeded = evidence.by_claim([row for row in found if not row.mutation], planned)
     rows, bugs = [claim.summary() for claim in seeded], [killed(row) for row in found if row.mutation]
     seconds = time.time() - start
