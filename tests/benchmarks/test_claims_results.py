@@ -95,3 +95,22 @@ def test_only_a_headline_effect_that_holds_on_fresh_seeds_proves(
     rows = {(slug, claim.name): changes.get(claim.name, HOLDS) for claim in catalogue.claims_of(slug)}
     monkeypatch.setattr(method_facts, "_stored", lambda: rows)
     assert method_facts.earned_tier(catalogue.find(slug)) == tier
+
+
+def test_one_claim_is_chosen_by_its_name_with_the_bugs_that_it_must_notice() -> None:
+    assert claims.chosen(["dapo:dynamic"], None) == (
+        [("dapo", "dynamic")],
+        [ClaimRun("dapo", "dynamic", mutation="keeps_unanimous")],
+    )
+    whole, bugs = claims.chosen(["dapo", "dapo:dynamic", "rloo:unbiased"], "fast")
+    assert {name for slug, name in whole if slug == "dapo"} == {
+        claim.name for claim in catalogue.claims_of("dapo") if claim.cost == "fast"
+    }
+    assert [name for slug, name in whole if slug == "rloo"] == ["unbiased"]
+    assert {bug.claim for bug in bugs if bug.slug == "dapo"} == {"rare_success", "dynamic"}
+    everything, _ = claims.chosen([], None)
+    assert len(everything) == sum(len(catalogue.claims_of(slug)) for slug in catalogue.slugs())
+    with pytest.raises(ValueError, match="dapo has no claim 'dynamics' to run; did you mean 'dynamic'"):
+        claims.chosen(["dapo:dynamics"], None)
+    with pytest.raises(ValueError, match="there is no method"):
+        claims.chosen(["nothing-like-it:x"], None)
