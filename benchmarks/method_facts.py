@@ -94,8 +94,8 @@ def claim_facts(claim: Claim, row: Mapping[str, Any] | None) -> ClaimFacts:
 
 @functools.cache
 def _stored() -> dict[tuple[str, str], dict[str, Any]]:
-    """The last rows of all claims, by method and name."""
-    return {(row["slug"], row["name"]): row for row in claims.stored()["rows"]}
+    """The last rows of all claims, by method and name; none of a claim that said something else then."""
+    return {(row["slug"], row["name"]): row for row in claims.merged(claims.stored()["rows"], [])}
 
 
 def claims_of(slug: str) -> list[ClaimFacts]:
@@ -124,7 +124,8 @@ def earned_tier(m: Method[Any, Part]) -> Tier:
 
 @functools.cache
 def _planted() -> dict[tuple[str, str], bool]:
-    return {(row["slug"], row["name"]): bool(row["noticed"]) for row in claims.stored().get("mutations", ())}
+    rows = claims.merged_bugs(claims.stored().get("mutations", []), [])
+    return {(row["slug"], row["name"]): bool(row["noticed"]) for row in rows}
 
 
 def bugs_of(slug: str) -> list[tuple[str, str, bool | None]]:

@@ -27,6 +27,20 @@ def test_old_rows_stay_unless_their_claim_has_changed() -> None:
     assert claims.merged([same], [again]) == [again]
 
 
+def test_a_page_shows_no_result_of_a_claim_that_says_something_else_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [
+        row("cot2", "improves", statement="It improves.", holds=True, held=1, runs=1),
+        row("cot2", "unbiased", holds=True, held=1, runs=1),
+    ]
+    monkeypatch.setattr(claims, "stored", lambda: {"rows": rows})
+    method_facts._stored.cache_clear()
+    try:
+        verdicts = {claim.name: claim.verdict for claim in method_facts.claims_of("cot2")}
+    finally:
+        method_facts._stored.cache_clear()
+    assert verdicts == {"improves": "not run yet", "parallel": "not run yet", "unbiased": "holds"}
+
+
 def test_a_row_has_the_mean_and_the_count_over_the_seeds() -> None:
     first = run_claim(("gspo", "quiet_ratio"))
     name = next(iter(first.measured))
