@@ -155,6 +155,7 @@ def too_much() -> Finding:
         criterion="weight 1: gate open; weight 10: more love still, the phrase in > 0.5 of the answers, and the gate "
         "shut for endings that are alike",
         holds=gates[0].open and much["love"] > mix["love"] and much["phrase"] > 0.5 and alike == [False, True],
+        note="Of five fresh seeds the policy of weight 10 never takes to the phrase on two, and stays as it is at 1.",
     )
 
 
