@@ -47,7 +47,7 @@ def page() -> str:
         "",
         *(f"- {kind}: `{usage}`" for kind, usage in KINDS.items()),
         "",
-        "*Tier* is how sure the formula is:",
+        "*Tier* is how sure the method is; *proven* follows from the results of its claims:",
         "",
         *(f"- *{tier}*: {meaning}" for tier, meaning in TIERS.items()),
         "",

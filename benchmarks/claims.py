@@ -2,8 +2,10 @@
 
 python -m benchmarks.claims                 all claims and planted bugs, on five seeds that they were not made with
 python -m benchmarks.claims --only bnpo     these methods' again; the others' results stay
+python -m benchmarks.claims --only cot2:improves   one claim, and the bugs that it must notice
 python -m benchmarks.claims --cost fast     those of a few seconds; the results of the others stay
 python -m benchmarks.claims --cluster auto  on every CPU of a Ray cluster
+python -m benchmarks.claims --processes 1   one at a time
 python -m benchmarks.claims --first-seed 77 --flips   on other fresh seeds; names what changes, and keeps nothing
 
 What is done is kept in runs/claims.jsonl, and continued when the command is stopped and given again.
@@ -14,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +28,7 @@ from polopt import catalogue, evidence
 from polopt.claim import Cost
 from polopt.cli.claims_page import measured
 from polopt.evidence import ClaimResult, ClaimRun
+from polopt.names import nearest
 
 ROOT = HERE.parent
 RESULTS = HERE / "results" / "claims.json"
@@ -87,26 +91,50 @@ def flips(rows: list[dict[str, Any]]) -> list[str]:
     return found
 
 
+def chosen(only: Sequence[str], cost: Cost | None) -> tuple[list[tuple[str, str]], list[ClaimRun]]:
+    """Returns the claims and the planted bugs that are to be run.
+
+    only: names of methods, each for all of its claims, or METHOD:CLAIM; none for those of all methods. cost: as in
+        `evidence.planned_claims`.
+
+    Raises:
+        ValueError: there is no such method, or it has no such claim of that cost; the nearest name is given.
+    """
+    wanted: dict[str, set[str]] = {}
+    for name in only:
+        slug, _, claim = name.partition(":")
+        known = [name for _, name in evidence.planned_claims([slug], cost)]
+        if claim and claim not in known:
+            raise ValueError(f"{slug} has no claim {claim!r:.60} to run{nearest(claim, known)}")
+        wanted.setdefault(catalogue.slug_of(slug), set()).update([claim] if claim else known)
+    slugs = list(wanted) or catalogue.slugs()
+
+    def of(slug: str, claim: str) -> bool:
+        return not wanted or claim in wanted[slug]
+
+    claims = [(slug, name) for slug, name in evidence.planned_claims(slugs, cost) if of(slug, name)]
+    return claims, [run for run in evidence.planned_mutations(slugs, cost) if of(run.slug, run.claim)]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="*", default=[], metavar="METHOD")
+    parser.add_argument("--only", nargs="*", default=[], metavar="METHOD[:CLAIM]")
     parser.add_argument("--cost", choices=["fast", "slow"], help="the claims of a few seconds alone, or the others")
     parser.add_argument("--cluster", metavar="ADDRESS", help="of a Ray cluster; processes of this machine if none")
+    parser.add_argument("--processes", type=int, metavar="N", help="at once on this machine; one for each core if none")
     parser.add_argument("--seeds", type=int, default=SEEDS, metavar="N")
     parser.add_argument(
         "--first-seed", type=int, default=1, metavar="N", help="0 is the one that a claim was made with"
     )
     parser.add_argument("--flips", action="store_true", help="compare with the results instead of replacing them")
     options = parser.parse_args()
-    slugs, start = options.only or catalogue.slugs(), time.time()
+    start = time.time()
     cost: Cost | None = options.cost
-    planned = evidence.planned_claims(slugs, cost)
-    runs: list[ClaimRun] = [
-        *evidence.planned_runs(planned, range(options.first_seed, options.first_seed + options.seeds)),
-        *evidence.planned_mutations(slugs, cost),
-    ]
+    planned, bugs_planned = chosen(options.only, cost)
+    seeds = range(options.first_seed, options.first_seed + options.seeds)
+    runs: list[ClaimRun] = [*evidence.planned_runs(planned, seeds), *bugs_planned]
     about = table.about(ROOT, threads=1, module="claims")
-    found = measured(runs, Console(), evidence.run_spread(runs, options.cluster, KEPT))
+    found = measured(runs, Console(), evidence.run_spread(runs, options.cluster, KEPT, options.processes))
     seeded = evidence.by_claim([row for row in found if not row.mutation], planned)
     rows, bugs = [claim.summary() for claim in seeded], [killed(row) for row in found if row.mutation]
     seconds = time.time() - start

@@ -22,7 +22,7 @@ from polopt import catalogue
 from polopt.algorithm import Algorithm
 from polopt.bridges.table import HOSTS
 from polopt.claim import CLAIM_KINDS, Claim
-from polopt.method import Method
+from polopt.method import Method, Tier
 from polopt.part import Part
 from polopt.part_diff import diff
 from polopt.training.control.domain import CONTROL
@@ -94,8 +94,8 @@ def claim_facts(claim: Claim, row: Mapping[str, Any] | None) -> ClaimFacts:
 
 @functools.cache
 def _stored() -> dict[tuple[str, str], dict[str, Any]]:
-    """The last rows of all claims, by method and name."""
-    return {(row["slug"], row["name"]): row for row in claims.stored()["rows"]}
+    """The last rows of all claims, by method and name; none of a claim that said something else then."""
+    return {(row["slug"], row["name"]): row for row in claims.merged(claims.stored()["rows"], [])}
 
 
 def claims_of(slug: str) -> list[ClaimFacts]:
@@ -105,9 +105,27 @@ def claims_of(slug: str) -> list[ClaimFacts]:
     return sorted(found, key=lambda claim: order.index(claim.kind))  # type: ignore[arg-type]
 
 
+def earned_tier(m: Method[Any, Part]) -> Tier:
+    """Returns the tier that a method has by its stored results.
+
+    A formula that was confirmed at the source is proven where a headline effect, measured beside what it must beat,
+    holds on every fresh seed, and no identity fails. A reading stays one: what holds is not the paper's formula.
+    """
+    if m.tier == "reading":
+        return "reading"
+    found = claims_of(m.slug)
+    shown = any(
+        claim.kind == "headline" and claim.verdict == "holds" and claim.runs and claim.baseline and not claim.refuted
+        for claim in found
+    )
+    inexact = any(claim.kind == "identity" and claim.verdict in ("on some seeds", "fails") for claim in found)
+    return "proven" if shown and not inexact else "faithful"
+
+
 @functools.cache
 def _planted() -> dict[tuple[str, str], bool]:
-    return {(row["slug"], row["name"]): bool(row["noticed"]) for row in claims.stored().get("mutations", ())}
+    rows = claims.merged_bugs(claims.stored().get("mutations", []), [])
+    return {(row["slug"], row["name"]): bool(row["noticed"]) for row in rows}
 
 
 def bugs_of(slug: str) -> list[tuple[str, str, bool | None]]:

@@ -145,6 +145,8 @@ class _Parser:
             return Item("end", f"<mo>{escaped(RELATIONS.get(token.text, token.text))}</mo>")
         if token.kind == "mark":
             braces = token.text == ":" and self.inside[-1] == "}"
+            if braces and operand and token.before and token.after:  # {x : a condition}
+                return Item("end", "<mo>:</mo>")
             if not operand or token.before or (not token.after and not braces):
                 raise NotationError(f"{token.text} within a word")
             return Item("end", f'<mo separator="true">{token.text}</mo>', closes=token.text != ".")

@@ -31,7 +31,7 @@ class Token:
 _TOKEN = re.compile(
     r"(?P<number>\d+(?:\.\d+)?(?:e-?\d+)?(?![A-Za-z_\d]))"
     r"|(?P<word>[A-Za-z]+'s\b)"
-    r"|(?P<name>[A-Za-z][A-Za-z0-9]*(?:'|\*(?=[_|),\s]|$))?(?:_[A-Za-z0-9]+)*)"
+    r"|(?P<name>[A-Za-z][A-Za-z0-9]*(?:'|[*~](?=[_|),\s]|$))?(?:_[A-Za-z0-9]+)*)"
     r"|(?P<relation>->|<-|<=|>=|!=|\+=|=|<|>|~)"
     r"|(?P<operator>\+-|-\+|\.\.\.|[-+*])"
     r"|(?P<slash>/)|(?P<power>\^)|(?P<prime>')"
@@ -63,12 +63,12 @@ def tokens_of(text: str) -> list[Token]:
 GREEK = {
     "alpha": "α", "beta": "β", "gamma": "γ", "delta": "δ", "eps": "ε", "epsilon": "ε", "zeta": "ζ", "eta": "η",
     "theta": "θ", "lam": "λ", "mu": "μ", "pi": "π", "rho": "ρ", "sigma": "σ", "tau": "τ", "phi": "φ", "omega": "ω",
-    "Delta": "Δ", "Phi": "Φ", "Psi": "Ψ",
+    "Delta": "Δ", "Lambda": "Λ", "Phi": "Φ", "Psi": "Ψ",
 }  # fmt: skip
 BIG = {"sum": "∑", "prod": "∏"}
 FUNCTIONS = frozenset(
     {"max", "min", "exp", "log", "clip", "mean", "std", "sqrt", "sg", "sigmoid", "softmax", "argmax", "argmin", "tanh"}
-    | {"Var", "Beta", "floor", "ceil", "grad", "KL", "E"}
+    | {"Var", "Beta", "floor", "ceil", "round", "grad", "KL", "E"}
 )
 RELATIONS = {"<=": "≤", ">=": "≥", "!=": "≠", "->": "→", "<-": "←", "~": "∼"}
 OPERATORS = {"-": "−", "+-": "±", "-+": "∓", "*": "·", "...": "…"}
@@ -145,6 +145,8 @@ def name_of(text: str, settings: Set[str]) -> Name | None:
     if text in settings and ("_" in text or len(text) > 1) and text not in FUNCTIONS | GREEK.keys():
         return Name(identifier(text), upright=True)
     base, *subs = text.split("_")
+    if "~" in base:
+        return _with_tilde(text.replace("~", "", 1), settings)
     above = ""
     if base in POLICIES and subs and subs[0] == "logp":
         above, base, subs = f"<mtext>{base}</mtext>", subs[0], subs[1:]
@@ -181,3 +183,12 @@ def name_of(text: str, settings: Set[str]) -> Name | None:
     if subs or mark or not core.isalpha():
         raise NotationError(f"{text} is no name of a formula")
     return None
+
+
+def _with_tilde(text: str, settings: Set[str]) -> Name | None:
+    """Returns the name under a tilde, which is written behind its letters: A~_i."""
+    name = name_of(text, settings)
+    if name is None or name.function:
+        raise NotationError(f"{text} has a tilde, and is no variable")
+    name.base = f'<mover accent="true">{name.base}<mo>~</mo></mover>'
+    return name

@@ -21,9 +21,9 @@ ROOMS: tuple[Room, ...] = get_args(Room)
 
 Tier = Literal["proven", "faithful", "reading"]
 TIERS: dict[Tier, str] = {
-    "proven": "a headline effect of the paper holds, identities are exact, and an algorithm trains on the main job",
+    "proven": "the formula was confirmed at the source, and a headline effect of the paper holds on fresh seeds",
     "faithful": "the formula was confirmed at the source, and the claims run",
-    "reading": "the paper leaves the formula open; ours is a stated reading",
+    "reading": "the paper leaves the formula open; ours is a stated reading, whatever effects it has",
 }
 
 Kind = Literal["algorithm", "metric", "solver", "guard"]

@@ -1,18 +1,21 @@
 """These programs measure what the paper of CoT2 claims."""
 
+import copy
+import functools
 import itertools
 from typing import Any, cast
 
 import torch
 
+from polopt.algorithm import Algorithm
 from polopt.claim import Finding, Replace, claim, mutation
-from polopt.claims.problems.mnns import MixtureSource, accuracy, fit, signed_sums
+from polopt.claims.problems.mnns import MixtureSource, SignedSums, accuracy, fit, signed_sums
 from polopt.evaluation import Evaluation
 from polopt.experience import Experience
 from polopt.lab.effects import More, effect
 from polopt.methods.cot2 import DrawMeanRatio, cot2
 from polopt.objectives import Surrogate
-from polopt.policies.mixture import Certain, Tokens
+from polopt.policies.mixture import Certain, MixturePolicy, Tokens
 
 
 @claim(
@@ -78,26 +81,42 @@ def parallel(side: str, *, seed: int, step_size: float) -> dict[str, float]:
     return {"accuracy": accuracy(policy, task, unseen, Certain(likeliest=side == "discrete"))}
 
 
-@claim(
+ROWS = 256
+
+
+@functools.cache
+def _supervised(seed: int) -> tuple[SignedSums, MixturePolicy]:
+    """Returns the numbers of a seed, and a policy after continuous supervision; more of it adds little."""
+    task = signed_sums(3, 8, seed=seed)
+    policy = task.policy(Tokens(count=3), **SMALL, seed=seed)
+    fit(cot2(stage=1), _source(task, policy, rows=64, seed=seed), steps=1200, rate=1e-2)
+    return task, policy
+
+
+def _source(task: SignedSums, policy: MixturePolicy, *, rows: int, seed: int) -> MixtureSource:
+    known = ~task.held_out
+    return MixtureSource(policy, task.prompts[known], task.right[known], task.every[known], rows=rows, seed=seed)
+
+
+@effect(
     "GRPO on drawn thoughts improves what continuous supervision left.",
     kind="headline",
-    baseline="the same policy before, thoughts drawn alike",
+    method=cot2,
+    controls={"as much more supervision": lambda: cot2(stage=1), "no more training": lambda: None},
+    step_sizes=(1e-4, 3e-4, 1e-3, 3e-3),
+    criteria=[More("accuracy", by=0.02)],
+    seeds=8,
+    trials=2,
     cost="slow",
+    note="Accuracy on held-out numbers, K = 3, after 1,200 batches of supervision and 200 more of 256 rows. Rows that "
+    "are sampled cost more than those that are read. What is not trained has no step size.",
 )
-def improves() -> Finding:
-    task, thoughts = signed_sums(), Tokens(count=3)
-    learned, unseen = ~task.held_out, task.held_out.nonzero().flatten()
-    policy = task.policy(thoughts, width=32, layers=2, heads=2)
-    known = task.prompts[learned], task.right[learned], task.every[learned]
-    fit(cot2(stage=1), MixtureSource(policy, *known, rows=256), steps=1000, rate=3e-3)
-    before = accuracy(policy, task, unseen)
-    fit(cot2(), MixtureSource(policy, *known, rows=256, seed=1), steps=400, rate=3e-4)
-    after = accuracy(policy, task, unseen)
-    return Finding(
-        measured={"accuracy after CSFT": before, "after MTS": after},
-        criterion="at least 0.02 more accurate on held-out numbers, K = 3 (1,000 batches of CSFT, 400 of MTS)",
-        holds=after >= before + 0.02,
-    )
+def improves(algorithm: Algorithm | None, *, seed: int, step_size: float) -> dict[str, float]:
+    task, before = _supervised(seed)
+    policy = copy.deepcopy(before)
+    if algorithm is not None:
+        fit(algorithm, _source(task, policy, rows=ROWS, seed=seed + 1), steps=200, rate=step_size)
+    return {"accuracy": accuracy(policy, task, task.held_out.nonzero().flatten())}
 
 
 @mutation("The root is taken of the product, too.", kills=unbiased)

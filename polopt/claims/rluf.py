@@ -89,49 +89,73 @@ def adds_chances() -> Finding:
     )
 
 
-def released(weight: float) -> dict[str, float]:
-    """Measures what a policy that was trained with this weight is like, by the truth."""
-    audience, scorer, _ = studied()
+def _trained(weight: float, *, seed: int = 0, rate: float = 4.0) -> tuple[TabularPolicy, TextTreeSource, Audience]:
+    """Returns a policy that was trained with this weight, its source, and the audience."""
+    audience, scorer, _ = studied(seed)
     policy = TabularPolicy(audience.tree())
     algorithm = rluf(love=LearnedJudge(link="sigmoid").judges_with(scorer), weight=weight, kl=0)
-    source = TextTreeSource(audience, policy, rows=64, seed=0)
-    for _ in zip(range(150), learning(algorithm, source, policy, rate=4.0), strict=False):
+    source = TextTreeSource(audience, policy, rows=64, seed=seed)
+    for _ in zip(range(150), learning(algorithm, source, policy, rate=rate), strict=False):
         pass
-    source.refresh()
+    return policy, source, audience
+
+
+def _truth(policy: TabularPolicy, audience: Audience) -> dict[str, float]:
+    """Measures by the truth, and exactly, how much the policy's answers are loved, and how helpful they are."""
     p = policy.tree.log_probabilities(policy).detach().exp()
-    answers = source.rollout(RolloutRequest(torch.arange(source.size).repeat(25), 1, Support())).extras["answer"]
     return {
         "love": (p * audience.chances).sum(1).mean().item(),
         "helpful": (p * audience.helpful).sum(1).mean().item(),
+    }
+
+
+@effect(
+    "With weight on love it earns more of it, and is as helpful.",
+    kind="headline",
+    method=lambda: 1.0,
+    controls={"weight 0": lambda: 0.0},
+    step_sizes=(1.0, 2.0, 4.0, 8.0, 16.0),
+    criteria=[More("love", times=1.2), More("helpful", times=0.98)],
+    best=More("objective", by=0.0),
+    cost="slow",
+    note="150 batches of 64 answers; the weight is 1, and the best step size that of each side's own sum of rewards. "
+    "Love and helpfulness are the audience's, each seed with an audience and a scorer of its own.",
+)
+def trades_off(weight: float, *, seed: int, step_size: float) -> dict[str, float]:
+    policy, _, audience = _trained(weight, seed=seed, rate=step_size)
+    found = _truth(policy, audience)
+    return {**found, "objective": found["helpful"] + weight * found["love"]}
+
+
+def released(weight: float) -> dict[str, float]:
+    """Measures what a policy that was trained with this weight is like, by the truth and in its answers."""
+    policy, source, audience = _trained(weight)
+    source.refresh()
+    answers = source.rollout(RolloutRequest(torch.arange(source.size).repeat(25), 1, Support())).extras["answer"]
+    return {
+        **_truth(policy, audience),
         "phrase": sum(answer.endswith(CLOSING) for answer in answers) / len(answers),
         "tic rate": tic_rate(answers)[0],
     }
 
 
 @claim(
-    "More weight on love earns more of it, and beyond a point a closing phrase; the gate sees that, a mix avoids it.",
-    kind="headline",
-    baseline="weight 0",
+    "Beyond a point more weight earns a closing phrase; the gate before a release sees that, and lets a mix pass.",
+    kind="limit",
+    baseline="weight 1",
     cost="slow",
 )
-def trades_off() -> Finding:
-    plain, *others = (released(weight) for weight in (0.0, 1.0, 10.0))
-    gates = [release_gate(plain, other, drops={"helpful": 0.02}) for other in others]
-    mix, much = others
+def too_much() -> Finding:
+    plain, mix, much = (released(weight) for weight in (0.0, 1.0, 10.0))
+    gates = [release_gate(plain, other, drops={"helpful": 0.02}) for other in (mix, much)]
     names = zip(("0", "1", "10"), (plain, mix, much), strict=True)
     alike = [any("end alike" in reason for reason in gate.reasons) for gate in gates]
     return Finding(
         measured={f"weight {name}: {key}": value for name, found in names for key, value in found.items()},
-        criterion="weight 1: love >= 1.2x, helpful >= 0.98x that of weight 0, gate open; weight 10: more love still, "
-        "the phrase in > 0.5 of the answers, and the gate shut for endings that are alike",
-        holds=(
-            mix["love"] >= 1.2 * plain["love"]
-            and mix["helpful"] >= 0.98 * plain["helpful"]
-            and gates[0].open
-            and much["love"] > mix["love"]
-            and much["phrase"] > 0.5
-            and alike == [False, True]
-        ),
+        criterion="weight 1: gate open; weight 10: more love still, the phrase in > 0.5 of the answers, and the gate "
+        "shut for endings that are alike",
+        holds=gates[0].open and much["love"] > mix["love"] and much["phrase"] > 0.5 and alike == [False, True],
+        note="Of five fresh seeds the policy of weight 10 never takes to the phrase on two, and stays as it is at 1.",
     )
 
 

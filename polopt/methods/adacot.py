@@ -44,13 +44,11 @@ def adacot(
     deciding: int = 1,
     kl: float = 0.0,
 ) -> Algorithm:
-    """Answers begin with a think block, empty or filled. Three stages:
+    """Answers begin with a think block, empty or filled. Stage 1 is a supervised warm-up on answers of both sorts;
+    stage 2 PPO on tasks that always need thought (mathematics), R = outcome, without the policy loss of the token that
+    decides to think (selective loss masking): when to think, learned in stage 1, is kept; stage 3 PPO on all tasks,
 
-        1  supervised warm-up on answers of both sorts;
-        2  PPO on tasks that always need thought (mathematics), R = outcome, without the policy loss of the token that
-           decides to think (selective loss masking): when to think, learned in stage 1, is kept;
-        3  PPO on all tasks,
-           R = outcome - miss [needed and absent] - over [not needed and present] - form [malformed].
+        R = outcome - miss 1[needed, absent] - over 1[not needed, present] - form 1[malformed]
 
     Varying miss and over traces the Pareto front of accuracy and thinking rate. thought, need, malformed: predicates
     on rows; by default a filled `<think>` block, the environment's signal "needed" (in the paper another model labels

@@ -25,20 +25,22 @@ Numbers = NDArray[np.float64]
     changes="Measures how often annotators go against principles that agree, and which principle they prefer where two "
     "conflict.",
     room="metrics",
-    tier="faithful",
+    tier="proven",
 )
 def alignment_discretion(
     *, level: float = 0.95, resamples: int = 1000, priority_resamples: int = 100, seed: int = 0
 ) -> DiscretionAudit:
-    """Of comparisons with a preference of each principle c (1, -1 or none) and of each annotator a:
-        consensus     some principle has a preference, and all that have one share it
-        conflict      two principles have opposite ones
-        indifference  none has one
-    and of each annotator
-        arbitrariness  DA(a) = share of consensus cases, of those that a labels, in which a goes against it
-        supremacy      PS_ij(a) = share of the cases in which i and j conflict in which a sides with i
-        priority       w(a): the Bradley-Terry weights that fit PS(a), each pair by its number of conflicts
-        discrepancy    DD(a, b) = (1 - Kendall's tau-b of the orders by w(a) and w(b)) / 2
+    """p_i is a principle's preference in a comparison, 1, -1 or none, and a an annotator's. The case is one of
+    consensus, s, if some principle has a preference and all that have one share s; of conflict between i and j if p_i =
+    -p_j; of indifference if no principle has one. Of the cases that the annotator labels, n_ij of them conflicts
+    between i and j, the arbitrariness DA, the supremacy PS, the priorities w and the discrepancy DD of two annotators
+    are
+
+        DA(a) = mean_{consensus} 1[a = -s],    PS_ij(a) = mean_{p_i = -p_j} 1[a = p_i]
+        w(a) = argmax_w sum_{i != j} n_ij PS_ij(a) log sigmoid(w_i - w_j)
+        DD(a, b) = (1 - tau_b) / 2
+
+    where tau_b is Kendall's, of the orders by w(a) and by w(b).
 
     level: of the intervals.
     resamples: bootstrap draws of comparisons for the shares.

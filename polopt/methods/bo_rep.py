@@ -13,7 +13,7 @@ from polopt.solvers import BilevelDescent, InnerSteps, NormalisedMomentumStep, T
     ),
     changes="Bilevel descent by steps of fixed length along a momentum, with inner steps only once in a period.",
     room="solvers",
-    tier="faithful",
+    tier="proven",
 )
 def bo_rep(
     *,
@@ -29,7 +29,7 @@ def bo_rep(
     """min_x f(x, y*(x)), y*(x) = argmin_y g(x, y), g strongly convex in y, f of unbounded smoothness in x: its
     curvature may grow as its gradient does. With g_y a stochastic gradient at each use, in iteration k = 0, 1, ...:
 
-        y <- y - inner_lr g_y(x, y), inner_steps times, if k is a multiple of period
+        y <- y - inner_lr g_y(x, y), inner_steps times, where period divides k
         z <- z - linear_lr (g_yy z - f_y)
         m <- beta m + (1 - beta) (f_x - g_xy z)
         x <- x - lr m / |m|

@@ -26,7 +26,7 @@ from polopt.rewards.parts import Reward
     ),
     changes="PPO on the proxy minus the root of the chi-square distance to the reference's occupancy, not a KL.",
     room="rewards",
-    tier="faithful",
+    tier="proven",
 )
 def chi2_occupancy(
     *,

@@ -47,9 +47,9 @@ def clip_cov_kl_cov(
 ) -> Algorithm:
     """c_it = (A_it - mean A)(logp_it - mean logp), means over the tokens of the optimiser batch; token mean of
 
-        clip:   PPO's terms with r in 1 -+ clip, and 0 for a `share` of all tokens (at least one), drawn among those
+        clip:   PPO's terms with r in 1 -+ clip, and 0 for the `share` of all tokens (at least one) drawn among those
                 that are not clipped and that have least < c < most
-        kl:     -A r, plus kl |log r| on the `percent` % of all tokens with the largest c (at least one)
+        kl:     L = -A r, and -A r + kl |log r| on the `percent` per cent of all tokens with largest c (at least one)
 
     with GRPO's advantages and DAPO's filter. `percent` is the release's k_percent: 0.2 for 7B, 0.02 for 32B models.
     `clip` 1 is that of the release's scripts. Bounds on c are in units of A: rescale them where A is no z-score. The

@@ -27,22 +27,21 @@ from polopt.schedules import Schedule
     ),
     changes="GRPO on thoughts that are means of K drawn tokens; a step's ratio is the geometric mean of K ratios.",
     room="objectives",
-    tier="faithful",
+    tier="proven",
 )
 def cot2(*, stage: int = 2, group: int = 8, clip: float = 0.1, kl: float = 0.0, root: bool = True) -> Algorithm:
     """A decision is a thought, the mean embedding of K tokens drawn from alpha_t, but the last, which is a token.
 
-        stage 1 (CSFT):  L = mean_t -sum_v a*_tv log alpha_tv, a* the law of all target traces' tokens at step t, read
-                         as the thoughts (teacher forcing); the answer alone at the last step
-        stage 2 (MTS):   r_t = (prod_k alpha_t(k) / alpha_old_t(k))^(1/K), A = (R - mean) / std, R = 1 if the last
-                         token is right, and PPO's clip, a mean over steps
+        stage 1 (CSFT):  L = mean_t -sum_v a*_tv log alpha_tv
+        stage 2 (MTS):   r_t = (prod_k alpha_t(k) / alpha_old_t(k))^(1/K),    A = (R - mean) / std
 
-    root False is the product, which the authors run with alpha = softmax(logits / K): `Tokens(count=K, flat=True)`.
-    std divides by n, plus 1e-12. `policies.MixturePolicy` samples and evaluates thoughts: `Tokens` or points of the
-    simplex (`Simplex`, the authors' Dirichlet rollouts). The authors' code keeps the tokens to which either of the two
-    policies assigns 1e-3; here a batch records those of its sampler and reference, which are equal until the first
-    update. Their Dirichlet KL uses a quotient of log-densities as a log-ratio; ours, k3, does not. kl is on the
-    product's log-probability.
+    with a* the law of all target traces' tokens at step t, read as the thoughts (teacher forcing), the answer alone at
+    the last step; R = 1 if the last token is right, and PPO's clip, a mean over steps. root False is the product, which
+    the authors run with alpha = softmax(logits / K): `Tokens(count=K, flat=True)`. std divides by n, plus 1e-12.
+    `policies.MixturePolicy` samples and evaluates thoughts: `Tokens` or points of the simplex (`Simplex`, the authors'
+    Dirichlet rollouts). The authors' code keeps the tokens to which either of the two policies assigns 1e-3; here a
+    batch records those of its sampler and reference, which are equal until the first update. Their Dirichlet KL uses a
+    quotient of log-densities as a log-ratio; ours, k3, does not. kl is on the product's log-probability.
 
     The method needs a policy of mixtures, so that language training, whose decisions are tokens, refuses it; a task
     is `claims.problems.mnns`.

@@ -39,8 +39,12 @@ def d3s(
     steps: int = 100,
     within: str = "batch",
 ) -> Algorithm:
-    """A_i is GRPO's; S = argmax over |S| = N of Var(A_S), across all groups of the batch; of the tokens in S the share
-    K with the largest |A_i| H_it, H the sampler's entropy, stays in the loss: a mean over those tokens.
+    """The rows and the tokens of the largest signal stay in the loss:
+
+        S = argmax_{|S| = N} Var({A_i : i in S}),    L = mean_{i, t in T} L_it
+
+    with GRPO's A_i and L_it, S a set of rows across all groups of the batch, and T the share K of the tokens of S that
+    has the largest |A_i| H_it, H the sampler's entropy.
 
     N (as a share of the rows) and K go linearly from the first to the second number of `rows` and `tokens` in `steps`
     batches. within="group" chooses in each group for itself: D3S-I. The paper's end points are not known to us; these

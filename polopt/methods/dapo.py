@@ -17,7 +17,7 @@ from polopt.sampling import MixedGroups, Rollouts
     ),
     changes="GRPO with a higher upper clip, no unanimous groups, a mean over tokens, and a soft limit on length.",
     room="objectives",
-    tier="faithful",
+    tier="proven",
 )
 def dapo(*, group: int = 16, low: float = 0.2, high: float = 0.28, refills: int = 9) -> Algorithm:
     """R_i = +1 or -1, plus OverlongPenalty(|y_i|); A_i = (R_i - mean_g R) / (std_g R + eps); and

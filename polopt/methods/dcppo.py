@@ -17,12 +17,12 @@ from polopt.solvers import BellmanRegression, ChoiceLikelihood, ChoicePlanner, P
 )
 def dcppo(*, beta: float = 0.5, ridge: float = 1.0, penalty: float = 0.1, bound: float = 10.0) -> ChoicePlanner:
     """A human chooses by logits, pi_h = softmax(Q_h), Q_h = r + discount P V_{h+1}, in H steps. From the choices, with
-    Lambda_h = sum features features' + ridge:
+    f(s, a) the features of a step and Lambda_h = sum f f' + ridge:
 
-        theta_h = argmax sum log softmax(features theta)(choice)
-        Q_h(s, a) = features theta_h, shifted in each state so that the anchor action has reward 0
-        r_h = argmin_w sum (features w - Q_h(s, a) + discount V_{h+1}(s'))^2 + ridge |w|^2
-        Q~_h = clip(r_h + P V~_{h+1} - beta sqrt(features' Lambda_h^-1 features))
+        theta_h = argmax_theta sum log softmax(f theta)(choice)
+        Q_h(s, a) = f theta_h, shifted in each state so that the anchor action has reward 0
+        r_h = argmin_w sum (f w - Q_h(s, a) + discount V_{h+1}(s'))^2 + ridge |w|^2
+        Q~_h = clip(r_h + P V~_{h+1} - beta sqrt(f' Lambda_h^(-1) f))
 
     and the policy is greedy in Q~. With a table for features the width is beta / sqrt(n + ridge) after n visits.
 

@@ -16,7 +16,7 @@ from polopt.metrics import ActionValueModel, DoublyRobust, TabularValues
     changes="A policy's value from another policy's log: a model's values, whose errors are weighed as by per-decision "
     "importance sampling.",
     room="metrics",
-    tier="faithful",
+    tier="proven",
 )
 def doubly_robust(
     *,

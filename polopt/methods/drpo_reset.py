@@ -40,7 +40,7 @@ def drpo_reset(
 ) -> Algorithm:
     """Of each prompt with a data set's answer y* of L tokens, a rollout is
 
-        with probability mix:  y*_1..y*_t, then y_s ~ pi from s = t + 1 on, with t uniform on 1..L - 1
+        with probability mix:  y*_1, ..., y*_t, then y_s ~ pi from s = t + 1 on, with t uniform from 1 to L - 1
         else:                  y_s ~ pi from the prompt on
 
     and the objective is PPO's over the sampled tokens. The reward is that of the whole answer. An answer of one token

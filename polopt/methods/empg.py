@@ -34,13 +34,13 @@ def empg(
     """For turn h of row i, with H_ih the mean entropy of its tokens and h_ih its place in [0, 1] between the lowest and
     the highest of the batch's turns,
 
-        A_ih = A_i g_ih + zeta exp(-k_next h_i,h+1),    g_ih = exp(-k h_ih) / mean over turns of exp(-k h),
+        A_ih = A_i g_ih + zeta exp(-k_next h_{i, h+1}),    g_ih = exp(-k h_ih) / mean exp(-k h)
 
-    minus the mean over the batch's turns, on every token of the turn. The last turn has no bonus. That a mean over
-    turns is subtracted, and no standard deviation divides, could not be confirmed at the source and is our reading. A_i
-    is GRPO's; the wrapper takes any credit. Turns are those of `turn`, so tool output never counts. The bonus does not
-    depend on the outcome, so it can reward premature certainty: keep zeta small. k = zeta = 0 leaves A_i minus its mean
-    over turns, which is A_i where all rows have as many turns.
+    with a mean over turns, minus the mean over the batch's turns, on every token of the turn. The last turn has no
+    bonus. That a mean over turns is subtracted, and no standard deviation divides, could not be confirmed at the source
+    and is our reading. A_i is GRPO's; the wrapper takes any credit. Turns are those of `turn`, so tool output never
+    counts. The bonus does not depend on the outcome, so it can reward premature certainty: keep zeta small. k = zeta =
+    0 leaves A_i minus its mean over turns, which is A_i where all rows have as many turns.
     """
     base = grpo(group=group, clip=clip, kl=kl)
     next_certainty = TurnCertainty(sharpness=k_next, turn="next", weight=zeta)

@@ -37,7 +37,7 @@ def etcon(*, stage: int = 2, group: int = 5, clip: float = 0.2, kl: float = 0.01
     learn is the stage's `train:` in the recipe; the paper takes some feed-forward layers, and answers that reason
     first. Stage 2 is GRPO on questions about the new facts. bundle=True is the paper's reward for it,
 
-        0.7 correct + 0.05 form + 0.15 clean + 0.1 consistent, 0 without form,
+        R = 0.7 correct + 0.05 form + 0.15 clean + 0.1 consistent if form, else 0
 
     for answers in <answer>\boxed{...}</answer>; without, the environment's reward. See `methods.etcon.EtConCorrectness`
     and the other terms.

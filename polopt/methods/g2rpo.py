@@ -45,11 +45,14 @@ def g2rpo(
     share: float = 0.1,
     bands: Sequence[EntropyBand] = (),
 ) -> Algorithm:
-    """A_i = Psi(R_i) = Phi^-1((rank_i - 1/2) / n), equal returns sharing the mean of their quantiles: the optimal
-    transport of the returns to N(0, 1). The paper's equations rank within a kind of task. We rank within the prompt's
-    group, then those scores within the kind, `extras["kind"]`, as the authors' code is reported to do; it could not be
-    read. PPO's clip with a dual bound, token mean, no KL. Groups whose outcomes are all equal are sampled again, up to
-    `refills` times.
+    """The advantage is the normal quantile of a return's rank among n,
+
+        A_i = Phi^(-1)((rank_i - 1/2) / n)
+
+    equal returns sharing the mean of their quantiles: the optimal transport of the returns to N(0, 1). The paper's
+    equations rank within a kind of task. We rank within the prompt's group, then those scores within the kind,
+    `extras["kind"]`, as the authors' code is reported to do; it could not be read. PPO's clip with a dual bound, token
+    mean, no KL. Groups whose outcomes are all equal are sampled again, up to `refills` times.
 
     lengths: an `LengthEnvelope`, its least, low, high and most length, for each kind, `ConditionalReward` by
     `TaskKindIs`; together they make `share` of the reward and the outcome the rest. bands: an `EntropyBand` for each

@@ -16,7 +16,7 @@ from polopt.rewards import ConditionalReward, OutcomeReward, RelativeLength, Sum
     ),
     changes="GRPO whose reward also counts length, but only in the share of groups that are solved best.",
     room="rewards",
-    tier="faithful",
+    tier="proven",
 )
 def grpo_lambda_len(
     *, group: int = 16, share: float = 0.2, weight: float = 0.2, clip: float = 0.2, kl: float = 0.0

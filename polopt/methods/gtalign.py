@@ -52,7 +52,7 @@ EPSILON = 1e-4
     changes="PPO whose reward is the geometric mean of the user's and the model's utility, read off four blocks of the "
     "answer, in units of each source of tasks.",
     room="rewards",
-    tier="faithful",
+    tier="proven",
 )
 def gtalign(
     *,

@@ -18,7 +18,7 @@ from polopt.sampling import ExtremeRows, Rollouts
     changes="IPO on the policy's own answers, with the margin taken partly from the reference and partly from the "
     "policy that sampled: mirror descent towards the Nash equilibrium of preferences.",
     room="objectives",
-    tier="faithful",
+    tier="proven",
 )
 def inpo(
     *, group: int = 8, eta: float = 0.0075, tau: float = 0.0025, preference: Preference | None = None

@@ -23,7 +23,7 @@ from polopt.sampling.success import SuccessCounts
     ),
     changes="GRPO with more rollouts for the tasks on which one more is worth most; the sum stays.",
     room="sampling",
-    tier="faithful",
+    tier="proven",
 )
 def knapsack_rl(
     *,

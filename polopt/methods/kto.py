@@ -16,7 +16,7 @@ from polopt.sampling import MatchedRows, RatedAnswers
     ),
     changes="No pairs: each answer alone has a label, and its implicit reward is compared with a reference point.",
     room="objectives",
-    tier="faithful",
+    tier="proven",
 )
 def kto(
     *, beta: float = 0.1, desirable: float = 1.0, undesirable: float = 1.0, reference_point: bool = True

@@ -53,14 +53,19 @@ def latr(
     clip: float = 0.2,
     kl: float = 0.01,
 ) -> Algorithm:
-    """Lookahead tree rollouts: k = round(eta G) rows of each group of G are the leaves of one tree, the others are
-    independent samples. At each token a branch continues with its likeliest token, and another one begins with each
-    further token among the top 2 that has p > least and lies less than `apart` below the likeliest, while there are
-    fewer than k. A branch that is 20, 30 or 50 tokens old is dropped if its last tokens are too much like its parent's
-    (edit distance over length < edit, or the longest shared suffix > suffix, or ROUGE-L > rouge). A tree stops
-    branching with about k branches (5 % fewer are allowed towards the limit) that have all stood the test, or after
-    `until` tokens, and its rows go on independently. eta falls by steps with the batches (`share`). Reward, advantage
-    and loss are GRPO's.
+    """Lookahead tree rollouts: k rows of each group of G are the leaves of one tree, the others independent samples. At
+    each token a branch continues with its likeliest token, of probability p_1, and another one begins with the second
+    likeliest, of p_2, while there are fewer than k. A branch of r tokens is dropped if its last r tokens are too much
+    like its parent's:
+
+        k = round(eta G)
+        branch if p_2 > least and p_1 - p_2 < apart
+        drop at r = 20, 30, 50 if D / r < edit
+
+    with D the edit distance; or if the longest shared suffix > suffix, or ROUGE-L > rouge, each where it is set. A tree
+    stops branching with about k branches (5 % fewer are allowed towards the limit) that have all stood the test, or
+    after `until` tokens, and its rows go on independently. eta falls by steps with the batches (`share`). Reward,
+    advantage and loss are GRPO's.
 
     r is the ratio to the policy's own probability of each token. The leaves are not drawn from it, so their gradient
     is biased, whatever the ratio; the paper relies on eta's decay. Defaults are the program's for

@@ -47,10 +47,10 @@ def mpo_easyhard(
     """g = |r(x, y_w) - r(x, y_l)| of a pair of a preferred answer y_w and a rejected one y_l, r a reward model. Stage 1
     is DPO on the easy pairs, g > gamma. Stage 2 is PPO on the prompts of the hard ones, g <= gamma, which maximises
 
-        R(y) = r(y) - beta log pi(y)/dpo(y)
+        R(y) = r(y) - beta log (pi(y) / pi_dpo(y))
 
-    from the DPO policy. Both stages have the same pairs for tasks, and a stage that has no start of its own goes on
-    from the one before, which is its reference as well:
+    from the DPO policy, pi_dpo. Both stages have the same pairs for tasks, and a stage that has no start of its own
+    goes on from the one before, which is its reference as well:
 
         easy: {method: {name: mpo-easyhard, stage: 1, reward: ...}}
         hard: {method: {name: mpo-easyhard, stage: 2, reward: ...}}

@@ -29,7 +29,7 @@ from polopt.rewards.parts import Reward
     ),
     changes="Verdicts are corrected by how often the verifier errs, without a z-score that would undo it.",
     room="rewards",
-    tier="faithful",
+    tier="proven",
 )
 def noisy_verifier(
     *,

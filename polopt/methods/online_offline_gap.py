@@ -31,13 +31,13 @@ def online_offline_gap(
 ) -> FrontierGap:
     """Each source of pairs s has a frontier over the evaluations of a run,
 
-        W_s(k) = max { win rate : KL(policy || reference) <= k },    gap_s(k) = W_s(k) - W_versus(k)
+        W_s(k) = max { win rate : KL(policy || reference) <= k },    G_s(k) = W_s(k) - W_versus(k)
 
     with straight lines between the points of the envelope, so that sources are compared at equal KL and not at equal
     steps. Beside the gaps at the budgets it measures their mean over the KLs that both reach, and each source's peak.
 
     versus: the source that the others are compared with.
-    budgets: KLs in nats, for `gap_s(k)`.
+    budgets: KLs in nats, for G_s(k).
     level: of the intervals over runs, of runs of one name paired.
 
     The paper's sources, all with the loss of `ipo`: pairs of a fixed data set (offline); pairs of the policy itself,

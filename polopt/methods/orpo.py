@@ -25,7 +25,7 @@ from polopt.sampling import PreferencePairs
     ),
     changes="No reference and no stage before: the likelihood of preferred answers plus each pair's log odds ratio.",
     room="objectives",
-    tier="faithful",
+    tier="proven",
 )
 def orpo(*, lam: float = 0.1) -> Algorithm:
     """L = E [ -1/|y_w| log pi(y_w) - lam log sigmoid(log odds(y_w) - log odds(y_l)) ],

@@ -26,12 +26,12 @@ def parl(
 ) -> BilevelDescent:
     """min_x G(x) = E_tau~pi_theta*(x) U_x(tau), theta*(x) = argmax_theta V(x, theta), V the regularised return under
     the reward r_x, and U_x(tau) what the reward is judged by, as the cross-entropy of labelled pairs. With the score of
-    whole trajectories, of both of a pair:
+    whole trajectories, of both of a pair, and with V_{x theta} and V_{theta theta} for second derivatives:
 
-        dG/dx = E grad_x U_x - (d2V / dx dtheta) (d2V / dtheta2 - damping)^{-1} E[ U_x(tau) grad_theta log pi(tau) ]
+        grad G(x) = E grad_x U_x - V_{x theta} (V_{theta theta} - damping)^(-1) E[ U_x(tau) grad_theta log pi(tau) ]
 
-    A-PARL: inner_steps policy-gradient steps from where theta was, then x <- x - lr dG/dx; each derivative from fresh
-    trajectories of the present policy (or exactly, where the problem has no `rows`).
+    A-PARL: inner_steps policy-gradient steps from where theta was, then x <- x - lr grad G(x); each derivative from
+    fresh trajectories of the present policy (or exactly, where the problem has no `rows`).
 
     lr, inner_lr, inner_steps: the steps of the reward, and of the policy between two of them.
     damping, iterations: of the conjugate gradients that solve with the Hessian.

@@ -18,7 +18,7 @@ PAPER = Paper(
     changes="A policy's value from another policy's log: each reward weighed by the probability ratios of the "
     "decisions before it.",
     room="metrics",
-    tier="faithful",
+    tier="proven",
 )
 def pdis(
     *,

@@ -21,11 +21,14 @@ from polopt.sampling.filters import RandomSelect
     ),
     changes="PPO on the best and the worst answer of each group, where the reward model errs least.",
     room="sampling",
-    tier="faithful",
+    tier="proven",
 )
 def pf_ppo(*, group: int = 8, best: int = 1, worst: int = 1, others: int = 0, kl: float = 0.05) -> Algorithm:
-    """PPO on a subset of the N = `group` answers to a prompt, ordered by reward: the `best` highest, the `worst` lowest
-    and `others` of the rest at random: BW is 1, 1, 0 (the default), BR 1, 0, 1, BoN 1, 0, 0.
+    """PPO on a subset of the N = `group` answers to a prompt, ordered by reward, rank_i = 1 the highest:
+
+        w_i = 1 if rank_i <= best or rank_i > N - worst
+
+    and for `others` of the rest, at random; else w_i = 0. BW is 1, 1, 0 (the default), BR 1, 0, 1, BoN 1, 0, 0.
 
     Measure which to take: `metrics.most_reliable` computes R^2 between reward and truth on the rows that each keeps of
     a few labelled answers, all answers among them. Advantages are computed and whitened before anything is left out;

@@ -45,13 +45,17 @@ def policyrollout(
     stage: int = 3,
     length: int = 512,
 ) -> Algorithm:
-    """D is a document of rules, `rules`, without which half of the rollouts are wasted; x a task, y an answer. `group`
-    answers to a task come from pi(y | x), and as many from pi(y | x, D). Advantages are z-scores over both halves, and
-    all rows are learned as answers to x alone, so that what D makes the policy do becomes what it does.
+    """Half of a task's rollouts read a document of rules, D, and all are learned as answers to the task x alone, so
+    that what D makes the policy do becomes what it does. With n = `group`
 
-    correct="none": the ratio is pi(y | x) over the learner's probability of y | x before its first update, as if it had
-    sampled y itself. correct="behaviour": over the probability that y was sampled with, pi_old(y | x, D): unbiased on
-    answers of one decision, but answers that only the rules make likely then have almost no weight.
+        y_1, ..., y_n ~ pi_old(y | x),    y_{n+1}, ..., y_{2 n} ~ pi_old(y | x, D)
+        A_i = (R_i - mean(R)) / std(R)
+        r = pi(y | x) / pi_old(y | x)
+
+    with mean and standard deviation over both halves, and GRPO's loss. `rules` is D, without which half of the rollouts
+    are wasted. r is as if the policy had sampled every y behind x alone, correct="none". With correct="behaviour" it is
+    over the probability that y was sampled with, for the second half pi_old(y | x, D): unbiased on answers of one
+    decision, but answers that only the rules make likely then have almost no weight.
 
     stage: the paper's three. 1 reads `length` tokens at a time of texts about the rules (without what it masks in
     images), 2 imitates worked solutions behind x alone, 3 is the above. The paper calls the document a policy.

@@ -42,10 +42,15 @@ def pope(
     clip: float = 0.2,
     kl: float = 0.0,
 ) -> Algorithm:
-    """The two versions of a task are groups of their own, each with its own baseline. The given prefix is read
-    and never in the loss: no imitation. At test time nothing does. `most` is the longest share of a solution that is
-    ever given away, found in steps of most / checkpoints; `tries` rollouts look from each step, once, when a task comes
-    for the first time. They cost samples that are in no batch. moving=True lets the beginning grow and shrink with
+    """A task x comes twice, as it is and behind the shortest beginning of its worked solution z that helps:
+
+        y ~ pi(y | x),    y ~ pi(y | x, z_1, ..., z_n),    n = n_k
+        n_j = round(most |z| j / checkpoints),    k = min {j : some rollout behind n_j is right}
+
+    The two are groups of their own, each with its own baseline. The beginning is read and never in the loss: no
+    imitation. At test time there is none. `most` is the longest share of a solution that is ever given away, the one
+    that is given where no j = 0, ..., checkpoints helps; `tries` rollouts begin at each j, once, when a task comes for
+    the first time. They cost samples that are in no batch. moving=True lets the beginning grow and shrink with
     what its groups show instead: an annealed variant, not the paper's.
 
     Deviations. In the paper the beginning stands in the prompt, with an instruction to go on from it; here it is the

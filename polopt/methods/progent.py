@@ -21,7 +21,7 @@ from polopt.method import Paper, method
     ),
     changes="A tool call runs only if a rule on its arguments allows it; later rules may only narrow.",
     room="guards",
-    tier="faithful",
+    tier="proven",
 )
 def progent(
     *,

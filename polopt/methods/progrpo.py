@@ -44,12 +44,13 @@ def progrpo(
 ) -> Algorithm:
     """A~_i = A_i + alpha (c(q) - c(o_i)) if some answer of the group is right, else A_i, with A_i GRPO's z-score;
 
-        c(o_i) = exp(mean of log pi over the `share` least likely tokens of o_i),    c(q) = 1 / perplexity of q.
+        c(o_i) = exp(mean_{t in S} log pi(o_it)),    c(q) = exp(mean_t log pi(q_t))
 
-    The loss is a mean over tokens with the clip 1 - low, 1 + high. alpha and the form of c(q) are our reading. c(q) is
-    one number for the group and not matched to c(o), so it lifts or lowers all its answers, right and wrong, together:
-    than="group" takes the group's mean c(o) instead, and needs no prompt. limit=1 keeps the correction from turning an
-    advantage round. The prompt is read once per group.
+    with S the `share` least likely tokens of o_i, so that c(q) is one over the prompt's perplexity. The loss is a mean
+    over tokens with the clip 1 - low, 1 + high. alpha and the form of c(q) are our reading. c(q) is one number for the
+    group and not matched to c(o), so it lifts or lowers all its answers, right and wrong, together: than="group" takes
+    the group's mean c(o) instead, and needs no prompt. limit=1 keeps the correction from turning an advantage round.
+    The prompt is read once per group.
     """
     return Algorithm(
         sampling=Rollouts(group=group),

@@ -19,7 +19,7 @@ from polopt.setting_types import Unbounded
     ),
     changes="SFT on the policy's own rollouts: of each group, the best.",
     room="sampling",
-    tier="faithful",
+    tier="proven",
 )
 def raft(*, group: int = 32, keep: int | None = 1, threshold: Unbounded = -math.inf) -> Algorithm:
     """L = -(1 / sum_i |y_i|) sum_it logp_it over the `keep` best answers of each group that reach `threshold`.

@@ -28,7 +28,7 @@ Numbers = NDArray[np.float64]
     changes="Counts the pairs whose preferred answer is the likelier one, what the ideal policy would have, and what "
     "the loss can reach.",
     room="metrics",
-    tier="faithful",
+    tier="proven",
 )
 def ranking_accuracy(
     *,

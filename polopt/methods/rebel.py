@@ -19,7 +19,7 @@ from polopt.sampling import Rollouts
     changes="A least-squares problem in place of a policy gradient: the difference of two answers' log-ratios to the "
     "sampler is fitted to that of their rewards.",
     room="objectives",
-    tier="faithful",
+    tier="proven",
 )
 def rebel(*, group: int = 2, eta: float = 1.0, kl: float = 0.0, reward: Reward | None = None) -> Algorithm:
     """L = mean_{y, y'} ([log pi(y)/pi_t(y) - log pi(y')/pi_t(y')] / eta - [r(y) - r(y')])^2

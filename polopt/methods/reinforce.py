@@ -16,7 +16,7 @@ from polopt.sampling import Rollouts
     ),
     changes="The root of them all: every decision's log-probability, times the return of its row. No baseline.",
     room="objectives",
-    tier="faithful",
+    tier="proven",
 )
 def reinforce(*, group: int = 1) -> Algorithm:
     """L = -(1/B) sum_i R_i sum_t logp_it.

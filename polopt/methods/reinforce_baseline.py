@@ -16,7 +16,7 @@ from polopt.sampling import Rollouts
     ),
     changes="REINFORCE with the return measured from a baseline that does not depend on the row itself.",
     room="credit",
-    tier="faithful",
+    tier="proven",
 )
 def reinforce_baseline(*, baseline: Baseline = MovingAverage(decay=0.9), group: int = 1) -> Algorithm:  # noqa: B008
     """L = -(1/B) sum_i (R_i - b) sum_t logp_it.

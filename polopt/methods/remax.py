@@ -17,7 +17,7 @@ from polopt.sampling import Rollouts
     ),
     changes="REINFORCE whose baseline is the reward of the greedy answer to the same prompt; no critic.",
     room="credit",
-    tier="faithful",
+    tier="proven",
 )
 def remax(*, kl: float = 0.05) -> Algorithm:
     """A_i = R_i - R(greedy answer) and L = -(1/B) sum_i A_i sum_t logp_it.

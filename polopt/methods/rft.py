@@ -16,7 +16,7 @@ from polopt.sampling import Rollouts, TopK, UniqueAnswers
     ),
     changes="SFT on the policy's own right answers, each different one once.",
     room="sampling",
-    tier="faithful",
+    tier="proven",
 )
 def rft(*, group: int = 100, threshold: float = 1.0) -> Algorithm:
     """L = -(1 / sum_i |y_i|) sum_it logp_it over the distinct answers of each group that reach `threshold`.

@@ -33,16 +33,18 @@ def rlcm_scaling(
     lengths: tuple[int, int, int, int] = (0, 16, 256, 512),
     noted: str = "signal_rubric",
 ) -> Algorithm:
-    """R = accuracy 1[label right] + form 1[the answer is its blocks] + length g(|y|) + rubric j
+    """The reward of an answer y adds up four terms:
 
-    with g a trapezium over `lengths` and j in [0, 1] a judge's score of the reasoning: an environment's signal, or any
-    other extra of the rows, named by `noted`. A term of weight 0 is left out, so that (1, 0, 0, 0) is GRPO on 0 and 1.
-    Advantages are GRPO's, without KL, as in the paper.
+        R = accuracy 1[label right] + form 1[blocks alone] + length g(|y|) + rubric j
+
+    with the first for the label, the second for an answer that is its `blocks` and nothing else, g a trapezium over
+    `lengths` and j in [0, 1] a judge's score of the reasoning: an environment's signal, or any other extra of the rows,
+    named by `noted`. A term of weight 0 is left out, so that (1, 0, 0, 0) is GRPO on 0 and 1. Advantages are GRPO's,
+    without KL, as in the paper.
 
     The paper names its terms; their weights and shapes are not published, and these are ours. `rewards.JudgedReward`
     with a rubric takes the place of j where the environment has no such signal. Format and length can be earned without
-    a
-    right label: watch `metrics.balanced_accuracy` and `metrics.average_precision`, since classes are rarely even. The
+    a right label: watch `metrics.balanced_accuracy` and `metrics.average_precision`, since classes are rarely even. The
     paper's curves over data, rollouts and steps are fitted by `metrics.fit_sigmoid`, which extrapolates them with
     intervals.
     """

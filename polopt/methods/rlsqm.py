@@ -33,9 +33,13 @@ from polopt.situation import Situation
 def rlsqm(
     *, group: int = 1, metrics: Sequence[str] = METRICS, model: bool = False, batches: int = 20, kl: float = 0.05
 ) -> Algorithm:
-    """R = the mean of some `metrics` of the answer, 1 or 0 each, -1 for what is no Python; PPO with the distance to the
-    supervised policy in the reward. One metric alone is the paper's training on single metrics, all of them its
-    combined reward. model=True takes a small reward model instead, fitted to the metrics on the first `batches`
+    """PPO on the static quality of a test y, by M of the `metrics`, q_m(y) = 1 or 0 each:
+
+        R = 1/M sum_m q_m(y) if y is Python, else -1
+        r_t = R 1[t last] - kl (logp_t - ref_logp_t)
+
+    with the supervised policy as the reference. One metric alone is the paper's training on single metrics, all of them
+    its combined reward. model=True takes a small reward model instead, fitted to the metrics on the first `batches`
     batches: the paper fits one of the policy's size on scored samples before PPO begins.
 
     The paper's tests are C#, these are Python's, read by `ast` and `tokenize` and never executed. Its levels of reward

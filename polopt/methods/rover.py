@@ -25,7 +25,7 @@ from polopt.objectives.parts import SurrogateTerm
     ),
     changes="No policy improvement: regress rho log(pi / pi_old) on the value of choosing uniformly from here on.",
     room="objectives",
-    tier="faithful",
+    tier="proven",
 )
 def rover(*, group: int = 8, rho: float = 1.0, std: bool = False) -> Algorithm:
     """Q_it = rho (logp_it - old_logp_it), r_i = R_i - mean_g R (over std_g R if `std`), and

@@ -16,7 +16,7 @@ from polopt.setting_types import Unbounded
     ),
     changes="PPO whose reward is dense: each token earns the log-ratio of a DPO policy to the reference.",
     room="rewards",
-    tier="faithful",
+    tier="proven",
 )
 def rto(
     *,

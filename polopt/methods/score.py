@@ -28,18 +28,19 @@ from polopt.situation import Situation
     ),
     changes="RLOO by turn: the second attempt's progress is rewarded too; in a stage before, it alone is trained.",
     room="credit",
-    tier="faithful",
+    tier="proven",
 )
 def score(*, stage: int = 2, group: int = 4, alpha: float = 10.0, kl: float = 0.01, first_kl: float = 0.1) -> Algorithm:
     """With r1, r2 the environment's rewards of the two attempts, k1 the distance to the reference token by token,
 
-        stage 1: maximise E[ r2 - kl KL - first_kl KL of the first attempt ]
-        stage 2: maximise E[ r1 + r2 - kl KL ], with alpha (r2 - r1) more for the decisions of the second attempt
+        stage 1:  J = E[ r2 - kl KL - first_kl KL_1 ]
+        stage 2:  J = E[ r1 + r2 - kl KL ], with alpha (r2 - r1) more for the decisions of the second attempt
 
-    by REINFORCE, each turn with its own return to go less the mean of the group's other rows. In stage 1 the first
-    attempt stays where it is, so that the second learns to correct it, not to copy it. Each stage is a stage of a
-    recipe (`polopt/recipes/score.yaml`); the reference is the policy as its stage began, in the paper the base model
-    throughout. Tasks must have two attempts, as in the environment second-chance; with one turn this is RLOO.
+    with KL_1 that of the first attempt, J is maximised by REINFORCE, each turn with its own return to go less the mean
+    of the group's other rows. In stage 1 the first attempt stays where it is, so that the second learns to correct it,
+    not to copy it. Each stage is a stage of a recipe (`polopt/recipes/score.yaml`); the reference is the policy as its
+    stage began, in the paper the base model throughout. Tasks must have two attempts, as in the environment
+    second-chance; with one turn this is RLOO.
 
     The paper's text leaves open whether the first attempt is credited with the bonus of the second. Here it is not:
     its share would be -alpha r1, a penalty on a right first attempt. Given the first attempt r1 is a constant, so that

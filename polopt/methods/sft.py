@@ -16,7 +16,7 @@ from polopt.sampling import Demonstrations
     ),
     changes="No reward: every demonstrated decision has advantage 1.",
     room="sampling",
-    tier="faithful",
+    tier="proven",
 )
 def sft() -> Algorithm:
     """L = -(1 / sum_i |y_i|) sum_it logp_it over the demonstrated tokens; prompts are masked out.

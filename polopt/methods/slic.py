@@ -26,7 +26,7 @@ from polopt.sampling import PreferencePairs
     ),
     changes="A hinge on the plain log-probabilities of a pair, with the likelihood of the preferred answer beside it.",
     room="objectives",
-    tier="faithful",
+    tier="proven",
 )
 def slic(*, delta: float = 1.0, lam: float = 0.1) -> Algorithm:
     """L = E max(0, delta - log pi(y_w) + log pi(y_l)) - lam E log pi(y_w)

@@ -30,7 +30,7 @@ PAPER = Paper(
     changes="Credit by segments: rows are cut at tokens in doubt, fresh rollouts from each cut give its value, only "
     "tokens in doubt learn.",
     room="credit",
-    tier="faithful",
+    tier="proven",
 )
 def spo(
     *, group: int = 8, rollouts: int = 9, threshold: float = 0.9, interval: int = 5, clip: float = 0.2

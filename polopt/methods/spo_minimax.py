@@ -13,7 +13,7 @@ from polopt.solvers import IterationWeight, Opponent, PreferenceMirrorDescent, S
     ),
     changes="Win rates against the learner's own answers as the reward, and the mean of all policies as the winner.",
     room="solvers",
-    tier="faithful",
+    tier="proven",
 )
 def spo_minimax(*, lr: float = 0.1) -> PreferenceMirrorDescent:
     """The minimax winner max_pi min_pi' P(pi > pi') of a preference that need not be transitive, by a learner without

@@ -24,7 +24,7 @@ from polopt.support import Support
     paper=PAPER,
     changes="Rollouts branch: an edge is worth the mean of the leaves beyond it, and is compared with its siblings.",
     room="credit",
-    tier="faithful",
+    tier="proven",
 )
 def spo_tree(
     *, factors: tuple[int, ...] = (6, 6, 6), window: int = 600, threshold: float = 0.9, clip: float = 0.2

@@ -37,7 +37,7 @@ from polopt.part import Part
     changes="A distance between two rewards that is 0 where they rank all policies alike, and bounds the regret "
     "elsewhere.",
     room="metrics",
-    tier="faithful",
+    tier="proven",
 )
 def starc(
     *,

@@ -35,7 +35,7 @@ Way = Literal["shaped", "anchored", "discounted", "raw"]
     changes="GRPO whose groups hold a known solution too; the reward is bent, so that a perfect row does not make all "
     "others look bad.",
     room="sampling",
-    tier="faithful",
+    tier="proven",
 )
 def tempsamp_r1(
     *,
@@ -48,15 +48,15 @@ def tempsamp_r1(
     clip: float = 0.2,
     kl: float = 0.04,
 ) -> Algorithm:
-    """GRPO on groups of `group` rollouts, of outcomes in [0, 1], and the prompt's demonstrated solution G, of outcome
-    1:
+    """GRPO on groups of `group` rollouts, of outcomes R_i in [0, 1], and the prompt's demonstrated solution G, R_G = 1.
+    The advantages are by `way`, z being the z-score over the rows named:
 
-        "shaped"      R' = bent(R) for all of them, and z-scores over all of them (the paper's choice);
-        "anchored"    z-scores of the rollouts alone, and A_G = factor * max_i A_i, with factor 1.2;
-        "discounted"  z-scores over all, G with reward factor * 1, with factor 0.8;
-        "raw"         z-scores over all, nothing else: the problem that the others solve.
+        shaped:      A_i = z(bent(R_i)) over rollouts and G, the paper's choice
+        anchored:    A_i = z(R_i) over rollouts alone, and A_G = factor max_i A_i with factor = 1.2
+        discounted:  A_i = z(R_i) over rollouts and G, with R_G = factor = 0.8
+        raw:         A_i = z(R_i) over rollouts and G, the problem that the others solve
 
-    for `way`. The objective is GRPO's. The solution has no behaviour policy, so its ratio is 1 with the gradient of the
+    The objective is GRPO's. The solution has no behaviour policy, so its ratio is 1 with the gradient of the
     score, which is a likelihood of weight A_G. The paper takes one update a batch, where all ratios are 1. The
     reference's KL is taken on the solution as well. The paper's group of 4 (8 for Charades) is 3 (7) rollouts here, as
     `rows` counts them.

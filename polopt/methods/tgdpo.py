@@ -16,7 +16,7 @@ from polopt.sampling import PreferencePairs
     ),
     changes="DPO with a strength for each token, from the reward that an earlier DPO policy implies for it.",
     room="objectives",
-    tier="faithful",
+    tier="proven",
 )
 def tgdpo(*, beta: float = 0.1, alpha: float = 0.5) -> Algorithm:
     """L = -E log sigmoid(sum_t beta (1 + alpha g_t) log pi(w_t)/ref(w_t) - sum_t beta (1 - alpha g_t) log

@@ -30,7 +30,7 @@ from polopt.sampling.parts import Select
     ),
     changes="A prompt whose rollouts succeed too rarely is learned from its demonstration instead of from them.",
     room="sampling",
-    tier="faithful",
+    tier="proven",
 )
 def unified_hpt(*, group: int = 8, gate: float = 0.0, sft: float = 1.0, entropy: float = 0.001) -> Algorithm:
     """With P the mean outcome of a prompt's rollouts, A_i = R_i - mean_g R and r the token ratio to the sampler,

@@ -11,7 +11,7 @@ from polopt.metrics import TrajectoryImportanceSampling
     paper=PAPER,
     changes="A policy's value from another policy's log: the mean return, weighed by the episodes' probability ratios.",
     room="metrics",
-    tier="faithful",
+    tier="proven",
 )
 def wis(
     *,

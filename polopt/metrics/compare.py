@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -248,11 +248,11 @@ class MethodRuns:
                 f"{len(self.curves)} curves"
             )
 
-    def band(self, level: float = 0.95) -> list[tuple[float, Interval]]:
-        """Mean over seeds with its t interval at every step that all seeds have reached."""
+    def band(self, interval_of: Callable[[Sequence[float]], Interval] = t_interval) -> list[tuple[float, Interval]]:
+        """Mean over seeds with its interval at every step that all seeds have reached."""
         curves = [dict(c) for c in self.curves]
         steps = sorted(set.intersection(*map(set, curves))) if curves else []
-        return [(s, t_interval([c[s] for c in curves], level)) for s in steps]
+        return [(s, interval_of([c[s] for c in curves])) for s in steps]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -328,13 +328,13 @@ class Comparison:
             ValueError: for any time, methods with different seeds.
         """
         first, *others = self.methods
-        rows = [ComparisonRow(first.name, self._mean(first.final), float(iqm(first.final)))]
+        rows = [ComparisonRow(first.name, self.interval(first.final), float(iqm(first.final)))]
         for trials in others:
             difference, p, paired = self._difference(first, trials)
             rows.append(
                 ComparisonRow(
                     name=trials.name,
-                    final=self._mean(trials.final),
+                    final=self.interval(trials.final),
                     iqm=float(iqm(trials.final)),
                     difference=self._bounded(difference, -1.0),
                     improvement=None
@@ -347,8 +347,16 @@ class Comparison:
         found = holm([row.p for row in rows if row.p is not None], 1 - self.level)
         return rows[:1] + [dataclasses.replace(row, significant=s) for row, s in zip(rows[1:], found, strict=True)]
 
-    def _mean(self, values: Sequence[float]) -> Interval:
+    def interval(self, values: Sequence[float]) -> Interval:
+        """Computes the mean score of seeds with the interval that the table gives it, for any time or not."""
         return self._bounded((anytime_interval if self.anytime else t_interval)(values, self.level))
+
+    def bands(self) -> dict[str, list[tuple[float, Interval]]]:
+        """Computes each method's learning curve: the mean over seeds, with the table's interval, at every step that all
+        of its seeds have reached. An interval holds at its step; for any time, at any number of seeds, but not at all
+        steps at once.
+        """
+        return {runs.name: runs.band(self.interval) for runs in self.methods}
 
     def _difference(self, first: MethodRuns, trials: MethodRuns) -> tuple[Interval, float, bool]:
         """Returns the difference to the first method, the p value of none, and whether seeds are paired."""

@@ -6,7 +6,7 @@ import math
 import random
 from typing import Any
 
-from polopt.metrics import Comparison, MethodRuns, t_interval
+from polopt.metrics import Comparison, MethodRuns
 from polopt.report.figures import Figure, Panel, Trace, band, color, line, stack, text
 from polopt.training.estimates import SHARE
 
@@ -18,24 +18,23 @@ def figures(comparison: Comparison) -> list[Figure]:
 
 def _curves(comparison: Comparison) -> Figure | None:
     traces: list[Trace] = []
-    share, score = comparison.unit == SHARE, comparison.score
+    share, score, bands = comparison.unit == SHARE, comparison.score, comparison.bands()
     for i, trials in enumerate(comparison.methods):
-        points = trials.band(comparison.level)
+        points = bands[trials.name]
         if not points:
             continue
-        if len(trials.seeds) > 1:
-            # A band of two or three seeds can reach far beyond the range of an accuracy.
-            least, most = (0.0, 1.0) if share else (-math.inf, math.inf)
-            low, high = [(s, max(b.low, least)) for s, b in points], [(s, min(b.high, most)) for s, b in points]
-            traces.append(band(low, high, color(i), opacity=14))
+        if all(math.isfinite(b.low) for _, b in points):  # few seeds have none
+            traces.append(band([(s, b.low) for s, b in points], [(s, b.high) for s, b in points], color(i), opacity=14))
         traces += [_seed(trials, j, color(i)) for j in range(len(trials.seeds))]
         traces.append(line([(s, b.estimate) for s, b in points], trials.name, color(i), width=2.4, form=_form(share)))
     if not traces:
         return None
     axis = {"tickformat": ".0%", "rangemode": "tozero"} if share else {}
     spec = stack([Panel(f"held-out {score}", traces, axis)], height=420)
+    always = ", which holds at any number of seeds, for each step by itself" if comparison.anytime else ""
+    kind = "" if comparison.anytime else "t "
     caption = (
-        f"Mean over seeds with its {100 * comparison.level:g} % t interval; each thin line is one seed. "
+        f"Mean over seeds with its {100 * comparison.level:g} % {kind}interval{always}; each thin line is one seed. "
         "The mean ends where the shortest run ends."
     )
     return Figure("curves", f"Held-out {score} while training", caption, spec["data"], spec["layout"], wide=True)
@@ -61,7 +60,7 @@ def _finals(comparison: Comparison) -> Figure:
     data: list[dict[str, Any]] = []
     scatter, share = random.Random(0), comparison.unit == SHARE
     for i, trials in enumerate(comparison.methods):
-        middle = t_interval(trials.final, comparison.level)
+        middle = comparison.interval(trials.final)
         row = len(comparison.methods) - 1 - i
         data.append(
             {
@@ -82,9 +81,15 @@ def _finals(comparison: Comparison) -> Figure:
             "marker": {"color": color(i), "size": 11, "symbol": "diamond"},
             "hovertemplate": f"mean %{{x:{_form(share)}}}<extra></extra>",
         }
-        if middle.n > 1:
-            half = middle.high - middle.estimate
-            mean["error_x"] = {"array": [half], "color": color(i), "thickness": 2, "width": 0}
+        if math.isfinite(middle.low):
+            mean["error_x"] = {
+                "symmetric": False,
+                "array": [middle.high - middle.estimate],
+                "arrayminus": [middle.estimate - middle.low],
+                "color": color(i),
+                "thickness": 2,
+                "width": 0,
+            }
         data.append(mean)
     names = [text(m.name) for m in reversed(comparison.methods)]
     layout = {

@@ -125,9 +125,14 @@ def _executor(folder: Path, workers: int, processes: int | None, cluster: str | 
 
 
 def record(comparison: Comparison) -> dict[str, Any]:
-    """Returns plain data that `Comparison.from_dict` reads, with its table; an endless interval's ends are null."""
+    """Returns plain data that `Comparison.from_dict` reads, with its table, and with the bands of its curves: by method
+    a list of {step, estimate, low, high, level, n}; an endless interval's ends are null."""
     rows = [dataclasses.asdict(row) for row in comparison.table()]
-    return _finite({**dataclasses.asdict(comparison), "table": rows})
+    bands = {
+        name: [{"step": step, **dataclasses.asdict(interval)} for step, interval in points]
+        for name, points in comparison.bands().items()
+    }
+    return _finite({**dataclasses.asdict(comparison), "table": rows, "bands": bands})
 
 
 def label(method: Method) -> str:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from benchmarks import claims
+import pytest
+
+from benchmarks import claims, method_facts
 from polopt import catalogue
 from polopt.evidence import ClaimRun, SeededClaim, run_claim
 
@@ -23,6 +25,20 @@ def test_old_rows_stay_unless_their_claim_has_changed() -> None:
     assert found == [same]
     again = {**same, "holds": False}
     assert claims.merged([same], [again]) == [again]
+
+
+def test_a_page_shows_no_result_of_a_claim_that_says_something_else_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [
+        row("cot2", "improves", statement="It improves.", holds=True, held=1, runs=1),
+        row("cot2", "unbiased", holds=True, held=1, runs=1),
+    ]
+    monkeypatch.setattr(claims, "stored", lambda: {"rows": rows})
+    method_facts._stored.cache_clear()
+    try:
+        verdicts = {claim.name: claim.verdict for claim in method_facts.claims_of("cot2")}
+    finally:
+        method_facts._stored.cache_clear()
+    assert verdicts == {"improves": "not run yet", "parallel": "not run yet", "unbiased": "holds"}
 
 
 def test_a_row_has_the_mean_and_the_count_over_the_seeds() -> None:
@@ -58,3 +74,57 @@ def test_a_bug_that_ends_a_claim_with_an_error_is_not_noticed() -> None:
     assert claims.killed(seen)["noticed"]
     assert not claims.killed(dataclasses.replace(seen, criterion="", note="raised TypeError: no"))["noticed"]
     assert ClaimRun("dapo", bug.kills.name).found() is bug.kills
+
+
+def test_a_tier_is_what_the_results_on_fresh_seeds_make_it() -> None:
+    written = {slug: catalogue.find(slug).tier for slug in catalogue.slugs()}
+    earned = {slug: method_facts.earned_tier(catalogue.find(slug)) for slug in written}
+    assert written == earned, "set the tier of these methods as earned, then: python -m polopt.index"
+    assert {"proven", "faithful", "reading"} == set(written.values())
+
+
+HOLDS: dict[str, Any] = {"holds": True, "held": 1, "runs": 1}
+FAILS: dict[str, Any] = {"holds": False, "held": 0, "runs": 1}
+
+
+@pytest.mark.parametrize(
+    ("slug", "changes", "tier"),
+    [
+        ("rloo", {}, "proven"),
+        ("rloo", {"learns_more": FAILS}, "faithful"),
+        ("rloo", {"learns_more": {"holds": False, "held": 4, "runs": 5}}, "faithful"),
+        ("rloo", {"learns_more": {}}, "faithful"),  # not run yet
+        ("rloo", {"learns_more": {"holds": True}}, "faithful"),  # on its own seeds alone
+        ("rloo", {"unbiased": FAILS}, "proven"),  # another kind of claim
+        ("kto", {}, "proven"),
+        ("kto", {"formula": {"holds": False, "held": 2, "runs": 5}}, "faithful"),  # an identity
+        ("canon", {"learns_more": HOLDS}, "faithful"),  # refuted when it was made
+        ("pope", {}, "reading"),
+    ],
+)
+def test_only_a_headline_effect_that_holds_on_fresh_seeds_proves(
+    slug: str, changes: dict[str, dict[str, Any]], tier: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever is stored now: every claim that `changes` does not name holds, on a fresh seed."""
+    rows = {(slug, claim.name): changes.get(claim.name, HOLDS) for claim in catalogue.claims_of(slug)}
+    monkeypatch.setattr(method_facts, "_stored", lambda: rows)
+    assert method_facts.earned_tier(catalogue.find(slug)) == tier
+
+
+def test_one_claim_is_chosen_by_its_name_with_the_bugs_that_it_must_notice() -> None:
+    assert claims.chosen(["dapo:dynamic"], None) == (
+        [("dapo", "dynamic")],
+        [ClaimRun("dapo", "dynamic", mutation="keeps_unanimous")],
+    )
+    whole, bugs = claims.chosen(["dapo", "dapo:dynamic", "rloo:unbiased"], "fast")
+    assert {name for slug, name in whole if slug == "dapo"} == {
+        claim.name for claim in catalogue.claims_of("dapo") if claim.cost == "fast"
+    }
+    assert [name for slug, name in whole if slug == "rloo"] == ["unbiased"]
+    assert {bug.claim for bug in bugs if bug.slug == "dapo"} == {"rare_success", "dynamic"}
+    everything, _ = claims.chosen([], None)
+    assert len(everything) == sum(len(catalogue.claims_of(slug)) for slug in catalogue.slugs())
+    with pytest.raises(ValueError, match="dapo has no claim 'dynamics' to run; did you mean 'dynamic'"):
+        claims.chosen(["dapo:dynamics"], None)
+    with pytest.raises(ValueError, match="there is no method"):
+        claims.chosen(["nothing-like-it:x"], None)

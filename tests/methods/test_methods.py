@@ -42,13 +42,6 @@ def test_round_trip_print_and_change(slug: str) -> None:
     assert published.paper.bibtex(slug).count("{") == published.paper.bibtex(slug).count("}")
 
 
-def test_a_proven_method_has_a_headline_effect_that_holds() -> None:
-    proven = [slug for slug in po.slugs() if find(slug).tier == "proven"]
-    assert proven
-    for slug in proven:
-        assert any(c.kind == "headline" and not c.refuted and c.baseline for c in claims_of(slug)), slug
-
-
 def test_every_method_has_a_planted_bug() -> None:
     assert [slug for slug in po.slugs() if not mutations_of(slug)] == []
 

@@ -66,7 +66,8 @@ def test_before_there_are_enough_values_there_is_no_bound():
 
 
 def runs(name: str, final: list[float], seeds: list[int] | None = None) -> MethodRuns:
-    return MethodRuns(name, seeds or list(range(len(final))), final)
+    curves = [[(0, score / 2), (10, score)] for score in final]
+    return MethodRuns(name, seeds or list(range(len(final))), final, curves)
 
 
 def test_a_comparison_for_any_time():
@@ -87,3 +88,21 @@ def test_a_comparison_for_any_time():
     other = Comparison([runs("a", base), runs("b", better, [5, 6, 7, 8, 9])], anytime=True)
     with pytest.raises(ValueError, match="need the same seeds of every method; 'b' has"):
         other.table()
+
+
+@pytest.mark.parametrize("anytime", [False, True])
+def test_the_band_of_the_curves_ends_at_the_interval_of_the_table(anytime: bool) -> None:
+    scores = [0.50, 0.62, 0.48, 0.71, 0.55]
+    found = Comparison([runs("a", scores), runs("b", [0.98, 0.99, 0.97, 0.92, 0.99])], anytime=anytime)
+    bands = found.bands()
+    assert [bands[row.name][-1] for row in found.table()] == [(10, row.final) for row in found.table()]
+    interval_of = anytime_interval if anytime else t_interval
+    assert bands["a"][0] == (0, interval_of([score / 2 for score in scores]))
+    assert bands["b"][-1][1].high == 1.0  # a share, in the curve as in the table
+
+
+def test_the_band_for_any_time_is_wider_and_has_no_bound_before_three_seeds() -> None:
+    few = Comparison([runs("a", [0.5, 0.6])], anytime=True).bands()["a"]
+    assert {interval.low for _, interval in few} == {-math.inf}
+    once, always = (Comparison([runs("a", [0.5, 0.6, 0.7, 0.4])], anytime=x).bands()["a"] for x in (False, True))
+    assert all(wide.low < narrow.low for (_, narrow), (_, wide) in zip(once, always, strict=True))

@@ -1,12 +1,16 @@
 """The page of a comparison: its table, and what was compared."""
 
+import dataclasses
+import json
 import re
 
 import fake_run
+import pytest
 from report_reader import Reader
 
 from polopt.metrics import Comparison
-from polopt.report import compare_report
+from polopt.report import compare_figures, compare_report
+from polopt.training.compare import record
 
 
 def test_comparison_page_shows_the_table(tmp_path):
@@ -56,6 +60,36 @@ def test_intervals_for_any_time(tmp_path):
         "hold however often"
         not in Reader(compare_report(Comparison.from_dict({"methods": methods}), tmp_path / "d.html").read_text()).words
     )
+
+
+@pytest.mark.parametrize("anytime", [False, True])
+def test_bands_and_dots_are_the_intervals_of_the_table(anytime):
+    scores = {"a": [0.4, 0.5, 0.45, 0.55, 0.5], "b": [0.6, 0.75, 0.7, 0.65, 0.7]}
+    curves = {name: [[(0, 0.1), (9, score)] for score in final] for name, final in scores.items()}
+    methods = [{"name": n, "seeds": list(range(5)), "final": f, "curves": curves[n]} for n, f in scores.items()]
+    comparison = Comparison.from_dict({"methods": methods, "anytime": anytime})
+    curve, finals = compare_figures.figures(comparison)
+    bands = [trace for trace in curve.data if trace.get("fill") == "toself"]
+    dots = [trace for trace in finals.data if "error_x" in trace]
+    for row, area, dot in zip(comparison.table(), bands, dots, strict=True):
+        ends = [y for x, y in zip(area["x"], area["y"], strict=True) if x == 9]
+        assert ends == pytest.approx([row.final.high, row.final.low], rel=1e-3)
+        (high,), (low,) = dot["error_x"]["array"], dot["error_x"]["arrayminus"]
+        assert (dot["x"][0] - low, dot["x"][0] + high) == pytest.approx((row.final.low, row.final.high))
+    assert ("at any number of seeds" in curve.caption) is anytime
+    stored = json.loads(json.dumps(record(comparison)))
+    for row in comparison.table():
+        last = stored["bands"][row.name][-1]
+        assert last == {"step": 9, **dataclasses.asdict(row.final)}
+    assert Comparison.from_dict(stored) == comparison
+
+
+def test_too_few_seeds_for_any_time_have_no_band():
+    curve = [[(0, 0.1), (9, 0.5)], [(0, 0.2), (9, 0.6)]]
+    methods = [{"name": "a", "seeds": [0, 1], "final": [0.5, 0.6], "curves": curve}]
+    curve, finals = compare_figures.figures(Comparison.from_dict({"methods": methods, "anytime": True}))
+    assert not [trace for trace in curve.data if trace.get("fill") == "toself"]
+    assert not [trace for trace in finals.data if "error_x" in trace]
 
 
 def test_comparison_page_says_what_was_compared(tmp_path):
