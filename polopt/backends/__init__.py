@@ -1,5 +1,5 @@
-"""What parts call out to: a model behind a server, models that score texts and how
-they are fitted to preferences, a pool that nodes share."""
+"""What parts call out to: a model behind a server, models that score texts and are fitted to preferences, a pool that
+nodes share."""
 
 from polopt.backends.chat import BudgetError, Chat, ChatError
 from polopt.backends.pool import FolderPool, LocalPool, Pool, PublishedGroup

@@ -75,6 +75,8 @@ class PreferenceModel(Part, abc.ABC):
 
     def forward(self, z: Tensor, margin: Tensor | None = None, probability: Tensor | None = None) -> Tensor:
         z = z if margin is None else z - margin
+        if probability is None and not self.label_smoothing:
+            return -self.log_probability(z)  # and not 0 times an infinite logarithm beside it
         p = torch.ones_like(z) if probability is None else probability
         q = (1 - self.label_smoothing) * p + self.label_smoothing * (1 - p)
         return -q * self.log_probability(z) - (1 - q) * self.log_probability(-z)

@@ -103,6 +103,7 @@ def fit_scorer(
     *,
     steps: int,
     rows: int = 64,
+    micro_rows: int | None = None,
     rate: float = 3e-3,
     decay: float = 0.0,
     seed: int = 0,
@@ -116,6 +117,7 @@ def fit_scorer(
 
     The optimiser is AdamW with a learning rate that falls linearly to 0; batches of `rows` rows are drawn with `seed`.
 
+    micro_rows: the most rows in one forward pass, which bounds the memory; the gradients of a batch are added up.
     rate: its first value, which suits a `TextScorer`; a pretrained classifier learns at some 1e-5.
     model: of pairs; `BradleyTerry()` if none.
     passes: whether batches are consecutive rows of the data in a new order for each pass, and not independent draws.
@@ -130,6 +132,7 @@ def fit_scorer(
     count = len(data.prompts if isinstance(data, Pairs) else data[0])
     _check(scorer, data, model, count)
     scorer.requires_grad_(True).train()
+    chunk = rows if micro_rows is None else micro_rows
     optimiser = torch.optim.AdamW(scorer.parameters(), lr=rate, weight_decay=decay)
     batches = (_passes if passes else _draws)(count, rows, torch.Generator().manual_seed(seed))
     device = next(scorer.parameters()).device
@@ -139,13 +142,17 @@ def fit_scorer(
         for step in range(steps):
             for group in optimiser.param_groups:
                 group["lr"] = rate * (1 - step / steps)
-            loss = _loss(scorer, data, next(batches), model)
+            batch = next(batches)
             optimiser.zero_grad()
-            loss.backward()
+            losses.append(0.0)
+            for at in range(0, rows, chunk):
+                some = batch[at : at + chunk]
+                loss = _loss(scorer, data, some, model) * (len(some) / rows)
+                loss.backward()
+                losses[-1] += loss.item()
             if max_grad_norm is not None:
                 nn.utils.clip_grad_norm_(scorer.parameters(), max_grad_norm)
             optimiser.step()
-            losses.append(loss.item())
             if watch is not None:
                 watch(step, losses[-1])
     scorer.eval()
