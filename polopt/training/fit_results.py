@@ -13,6 +13,7 @@ from scipy.special import expit, ndtr
 
 from polopt.backends import PreferenceModel, TextClassifier, TextScorer
 from polopt.metrics import Interval, brier_score, calibration_error, fit_temperature, log_loss
+from polopt.metrics.calibration import COLDEST
 from polopt.metrics.intervals import rate_interval
 from polopt.training.fit_data import PreferencePairs
 
@@ -33,7 +34,8 @@ class PreferenceResults:
     shown_first, shown_second: on pairs whose preferred answer was shown first, or second.
     log_loss, brier_score, calibration_error: of the probabilities; the last one of the probability of the answer that is
         found better.
-    temperature: what margins are to be divided by, from all held-out pairs.
+    temperature: what margins are to be divided by, from all held-out pairs; 1 where none of them is found wrong, since
+        the best one would be 0.
     calibrated: log loss, Brier score and calibration error with a temperature that is fitted to one half of the prompts
         and applied to the other. None with one prompt.
     """
@@ -99,7 +101,7 @@ def results(z: Numbers, link: str, data: PreferencePairs) -> PreferenceResults:
         shown_first=among(lambda i: data.first[i] is True),
         shown_second=among(lambda i: data.first[i] is False),
         **scores(z, link, label),
-        temperature=fit_temperature(z, label, kind),
+        temperature=temperature(z, kind, label),
         calibrated=cross_calibrated(z, kind, label, data.prompts),
     )
 
@@ -116,6 +118,12 @@ def scores(z: Numbers, link: str, label: Numbers) -> dict[str, float]:
     }
 
 
+def temperature(z: Numbers, link: Link, label: Numbers) -> float:
+    """Returns the temperature of margins z and labels [P], 1 where every pair is found right."""
+    found = fit_temperature(z, label, link)
+    return 1.0 if found == COLDEST else found
+
+
 def cross_calibrated(z: Numbers, link: Link, label: Numbers, prompts: Sequence[str]) -> dict[str, float] | None:
     """Returns `scores` with temperatures that each half of the prompts has from the other half."""
     half = {prompt: number % 2 for number, prompt in enumerate(sorted(set(prompts)))}
@@ -124,7 +132,7 @@ def cross_calibrated(z: Numbers, link: Link, label: Numbers, prompts: Sequence[s
         return None
     scaled = z.copy()
     for mine in (0, 1):
-        scaled[side == mine] /= fit_temperature(z[side != mine], label[side != mine], link)
+        scaled[side == mine] /= temperature(z[side != mine], link, label[side != mine])
     return scores(scaled, link, label)
 
 
