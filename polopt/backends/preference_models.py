@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from polopt.part import Part
 from polopt.part_names import name_of
 
-# The factor of the logistic function that is nearest to the normal distribution's: |Phi(z) - sigmoid(1.702 z)| < 0.0095.
+# The logistic function that is nearest to the normal distribution: |Phi(z) - sigmoid(1.702 z)| < 0.0095.
 LOGISTIC = 1.702
 
 
@@ -92,8 +92,8 @@ class PreferenceModel(Part, abc.ABC):
 
 
 class BradleyTerry(PreferenceModel):
-    """z = r(x, first) - r(x, second), with r a scorer of single answers: preferences that a reward expresses. The loss of
-    a batch has the term
+    """z = r(x, first) - r(x, second), with r a scorer of single answers: preferences that a reward expresses. The loss
+    of a batch has the term
 
         c mean_i (r(x_i, first_i) + r(x_i, second_i))^2
 
@@ -149,8 +149,8 @@ class GeneralPreference(PreferenceModel):
 
 
 class GaussianReward(PreferenceModel):
-    """z = (mu_a - mu_b) / sqrt(sigma_a^2 + sigma_b^2), with r(x, y) ~ N(mu, sigma^2) the reward of an answer, drawn anew
-    in each comparison; the probability that the first draw is the larger one is Phi(z). A scorer of single answers
+    """z = (mu_a - mu_b) / sqrt(sigma_a^2 + sigma_b^2), with r(x, y) ~ N(mu, sigma^2) the reward of an answer, drawn
+    anew in each comparison; the probability that the first draw is the larger one is Phi(z). A scorer of single answers
     returns mu and u [P, 2], with sigma = log(1 + exp(u)).
 
     Preferences are the same if all mu and sigma are multiplied by one number, or a number is added to all mu: sigma is

@@ -24,8 +24,8 @@ PREFERENCE = "preference.json"
 class PreferenceFit:
     """How a fitted scorer's outputs are read.
 
-    kind: of the preference model, a name in `preference_models.KINDS`. temperature: what margins are divided by, so that
-    probabilities are calibrated.
+    kind: of the preference model, a name in `preference_models.KINDS`.
+    temperature: the divisor of margins with which probabilities are calibrated.
 
     Raises:
         ValueError: no such kind, or a temperature that is not above 0.

@@ -29,8 +29,8 @@ class TextClassifier(nn.Module):
         score(prompt, answer, reference) = (f(prompt, answer, reference) - f(prompt, reference, answer)) / 2
 
     from the logits f of both orders, so that no answer gains by its place. It reads the messages user: prompt,
-    assistant: first answer, user: prompt, assistant: second answer; without a template, the prompt with the one and with
-    the other answer, a line each, as the pair of texts.
+    assistant: first answer, user: prompt, assistant: second answer; without a template, the prompt with the one and
+    with the other answer, a line each, as the pair of texts.
 
     Texts of unlike lengths are never in one pass, so that there is no padding, and
     a row's score is the one that it has alone.

@@ -32,45 +32,54 @@ INTERVALS = {
 NUMBERS = {"log_loss": "log loss, nats", "brier_score": "Brier score", "calibration_error": "calibration error"}
 
 
+FileArgument = Annotated[
+    str, typer.Argument(metavar="FILE", help="Pairs as TRL reads them: prompt, chosen, rejected; or ranked lists.")
+]
+KindOption = Annotated[
+    str, typer.Option("--kind", help="bradley-terry, preference or gaussian; '{name: gaussian, link: logistic}'.")
+]
+ModelOption = Annotated[
+    str | None,
+    typer.Option("--model", metavar="MODEL", help="A folder or a hub name; a small scorer of bytes if none."),
+]
+RunOption = Annotated[
+    Path | None,
+    typer.Option("--run", help="The folder, new or with an unfinished fit of the same settings; runs/FILE-KIND-N."),
+]
+HeldoutOption = Annotated[
+    str | None, typer.Option("--heldout", metavar="FILE", help="Pairs to evaluate on, or a fraction of the prompts.")
+]
+EnsembleOption = Annotated[
+    int | None, typer.Option("--ensemble", metavar="N", min=1, help="Fit N models from different seeds.")
+]
+MarginOption = Annotated[
+    str | None, typer.Option("--margin", metavar="FIELD", help="By how much the preferred answer should be ahead.")
+]
+ProbabilityOption = Annotated[
+    str | None, typer.Option("--probability", metavar="FIELD", help="The share of votes for the preferred answer.")
+]
+PositionOption = Annotated[
+    str | None, typer.Option("--position", metavar="FIELD", help="True where the preferred answer was shown first.")
+]
+DeviceOption = Annotated[str | None, typer.Option("--device", help="cuda, for a large model; the CPU if none.")]
+
+
 def fit(
-    file: Annotated[
-        str, typer.Argument(metavar="FILE", help="Pairs as TRL reads them: prompt, chosen, rejected; or ranked lists.")
-    ],
-    kind: Annotated[
-        str,
-        typer.Option("--kind", help="bradley-terry, preference or gaussian; '{name: gaussian, link: logistic}'."),
-    ] = "bradley-terry",
-    model: Annotated[
-        str | None,
-        typer.Option("--model", metavar="MODEL", help="A folder or a hub name; a small scorer of bytes if none."),
-    ] = None,
-    run: Annotated[
-        Path | None,
-        typer.Option("--run", help="The folder, new or with an unfinished fit of the same settings; runs/FILE-KIND-N."),
-    ] = None,
-    heldout: Annotated[
-        str | None, typer.Option("--heldout", metavar="FILE", help="Pairs to evaluate on, or a fraction of the prompts.")
-    ] = None,
-    ensemble: Annotated[
-        int | None, typer.Option("--ensemble", metavar="N", min=1, help="Fit N models from different seeds.")
-    ] = None,
-    margin: Annotated[
-        str | None, typer.Option("--margin", metavar="FIELD", help="By how much the preferred answer should be ahead.")
-    ] = None,
-    probability: Annotated[
-        str | None,
-        typer.Option("--probability", metavar="FIELD", help="The share of votes for the preferred answer."),
-    ] = None,
-    position: Annotated[
-        str | None,
-        typer.Option("--position", metavar="FIELD", help="True where the preferred answer was shown first."),
-    ] = None,
-    device: Annotated[str | None, typer.Option("--device", help="cuda, for a large model; the CPU if none.")] = None,
+    file: FileArgument,
+    kind: KindOption = "bradley-terry",
+    model: ModelOption = None,
+    run: RunOption = None,
+    heldout: HeldoutOption = None,
+    ensemble: EnsembleOption = None,
+    margin: MarginOption = None,
+    probability: ProbabilityOption = None,
+    position: PositionOption = None,
+    device: DeviceOption = None,
     seed: Annotated[int, typer.Option("--seed")] = 0,
     changes: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Fit a reward model or a preference model to pairs, and say how accurate and how calibrated it is."""
+    """Fit a reward model or a preference model to pairs, and measure how accurate and how calibrated it is."""
     from polopt.training import fitting
     from polopt.training.fit_recipe import fit_recipe
 
@@ -88,22 +97,18 @@ def fit(
             device=device,
             seed=seed,
         )
-        name = recipe.preference if isinstance(recipe.preference, str) else recipe.preference["name"]
-        folder = wording.fresh_folder(f"{Path(file).stem}-{name}") if run is None else run
-        screen = wording.screen(stderr=as_json)
-        if fitting.is_finished(recipe, folder):
-            screen.print(f"{folder} has finished already: nothing was fitted", soft_wrap=True)
-        display = FitDisplay(screen, folder)
-        try:
-            with display.bar:
-                found = fitting.fit(recipe, folder, watchers=(display,))
-        except KeyboardInterrupt:
-            screen.print(
-                f"Stopped. The same command with --run {folder} keeps the members that are done, and starts the one "
-                "that it was at over",
-                soft_wrap=True,
-            )
-            raise typer.Exit(130) from None
+    folder = run or wording.fresh_folder(f"{Path(file).stem}-{recipe.kind_of_preference}")
+    screen = wording.screen(stderr=as_json)
+    if fitting.is_finished(recipe, folder):
+        screen.print(f"{folder} has finished already: nothing was fitted", soft_wrap=True)
+    display = FitDisplay(screen, folder)
+    try:
+        with display.bar:
+            found = fitting.fit(recipe, folder, watchers=(display,))
+    except KeyboardInterrupt:
+        again = f"The same command with --run {folder} keeps the members that are done, and starts the others over"
+        screen.print(f"Stopped. {again}", soft_wrap=True)
+        raise typer.Exit(130) from None
     if as_json:
         typer.echo(json.dumps({"folder": str(folder), **found.record}, indent=1, ensure_ascii=False))
         return
@@ -169,7 +174,9 @@ def _show(screen: Console, found: Fit, folder: Path) -> None:
         table.add_row(label, f"{held[name]:.4f}", note)
     table.add_row("temperature", f"{held['temperature']:.3g}", "in the folder; scores are divided by it")
     if record["disagreement"] is not None:
-        table.add_row("disagreement", f"{record['disagreement']:.4f}", "standard deviation of the members' probabilities")
+        table.add_row(
+            "disagreement", f"{record['disagreement']:.4f}", "standard deviation of the members' probabilities"
+        )
     screen.print(table)
     for text in _cautions(record):
         screen.print(f"Caution: {text}.", style="yellow", soft_wrap=True)

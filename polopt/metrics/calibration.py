@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 Bins = Literal["quantile", "uniform"]
 
 # Ends of the temperatures that are searched: rows that are all right have no best one, as the smaller is the better.
-COLDEST, HOTTEST = 0.05, 100.0
+COLDEST, HOTTEST = 1e-4, 1e4
 
 
 class ReliabilityBin(NamedTuple):
@@ -27,7 +27,8 @@ def reliability(chance: ArrayLike, happened: ArrayLike, bins: int = 10, by: Bins
 
     Args:
         chance: [n] predicted probabilities. happened: [n] 1 or 0; a share in between counts as such.
-        by: "quantile" for bins of equally many rows, "uniform" for bins of equal width in [0, 1].
+        by: "quantile" for bins of equally many rows, of which those with one probability stay in one bin; "uniform" for
+            bins of equal width in [0, 1].
 
     Raises:
         ValueError: shapes that are not both [n]; no rows; bins < 1; a probability outside [0, 1].
@@ -37,7 +38,9 @@ def reliability(chance: ArrayLike, happened: ArrayLike, bins: int = 10, by: Bins
         raise ValueError(f"reliability: bins must be >= 1, found {bins}")
     order = np.argsort(p, kind="stable")
     if by == "quantile":
-        parts = np.array_split(order, min(bins, len(p)))
+        sizes = [len(part) for part in np.array_split(order, min(bins, len(p)))]
+        cuts = np.searchsorted(p[order], p[order][np.cumsum(sizes)[:-1] - 1], side="right")
+        parts = np.split(order, cuts)
     else:
         number = np.clip((p[order] * bins).astype(int), 0, bins - 1)
         parts = np.split(order, np.searchsorted(number, np.arange(1, bins)))
@@ -83,14 +86,12 @@ def brier_score(chance: ArrayLike, happened: ArrayLike) -> float:
     return float(np.square(p - y).mean())
 
 
-def fit_temperature(
-    margin: ArrayLike, happened: ArrayLike, link: Literal["logistic", "probit"] = "logistic"
-) -> float:
+def fit_temperature(margin: ArrayLike, happened: ArrayLike, link: Literal["logistic", "probit"] = "logistic") -> float:
     """Temperature T that minimises the log loss of F(margin / T), with F the logistic or the normal distribution.
 
         mean_i -[y_i log F(m_i / T) + (1 - y_i) log F(-m_i / T)]
 
-    is convex in 1 / T, so that the root of its derivative is found by bisection; T stays in [0.05, 100], which it would
+    is convex in 1 / T, so that the root of its derivative is found by bisection; T stays in [1e-4, 1e4], which it would
     leave where all predictions are right, or no better than chance. No prediction changes its side of 1/2.
 
     Args:
@@ -141,4 +142,6 @@ def _check(x: NDArray[np.float64], happened: NDArray[np.float64], name: str) -> 
             f"{name} and happened must both be [n] with n >= 1, found {list(x.shape)} and {list(happened.shape)}"
         )
     if not ((happened >= 0) & (happened <= 1)).all():
-        raise ValueError(f"{name.split(':')[0]}: happened must be in [0, 1], found {happened.min():g} to {happened.max():g}")
+        raise ValueError(
+            f"{name.split(':')[0]}: happened must be in [0, 1], found {happened.min():g} to {happened.max():g}"
+        )

@@ -7,7 +7,7 @@ import math
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from polopt.backends import Pairs, TextClassifier, TextScorer
 from polopt.config import ConfigError
@@ -23,7 +23,7 @@ TRUTHS = {"true": True, "1": True, "false": False, "0": False}
 
 
 @dataclasses.dataclass(frozen=True)
-class PreferencePairs:
+class LabelledPairs:
     """Labelled pairs of answers.
 
     pairs: texts, margins and probabilities. lines: of each, in `path`. prompts: a key of each one's prompt, the unit of
@@ -42,7 +42,7 @@ class PreferencePairs:
         return len(self.pairs)
 
 
-def read_pairs(recipe: FitRecipe) -> tuple[PreferencePairs, PreferencePairs]:
+def read_pairs(recipe: FitRecipe) -> tuple[LabelledPairs, LabelledPairs]:
     """Returns the pairs to learn from and the held-out ones, without a prompt in common. Of a ranked list, every two
     answers of different score are a pair.
 
@@ -61,8 +61,18 @@ def read_pairs(recipe: FitRecipe) -> tuple[PreferencePairs, PreferencePairs]:
     return found
 
 
-def _read(recipe: FitRecipe, tasks: Tasks, path: Path) -> PreferencePairs:
-    rows: list[tuple[int, Task, str, str, tuple[Any, ...]]] = []
+class _Row(NamedTuple):
+    line: int
+    task: Task
+    better: str
+    worse: str
+    margin: float
+    probability: float
+    first: bool | None
+
+
+def _read(recipe: FitRecipe, tasks: Tasks, path: Path) -> LabelledPairs:
+    rows: list[_Row] = []
     problems: dict[str, list[int]] = {}
     for index in range(len(tasks)):
         task = tasks[index]
@@ -73,7 +83,7 @@ def _read(recipe: FitRecipe, tasks: Tasks, path: Path) -> PreferencePairs:
             problems.setdefault(str(error), []).append(line)
             continue
         rows += [
-            (line, task, better.text, worse.text, values)
+            _Row(line, task, better.text, worse.text, *values)
             for i, better in enumerate(task.rated)
             for worse in task.rated[i + 1 :]
             if better.score > worse.score
@@ -83,17 +93,21 @@ def _read(recipe: FitRecipe, tasks: Tasks, path: Path) -> PreferencePairs:
         raise ConfigError(f"{path}: {sum(map(len, problems.values()))} rows are malformed: {listed}")
     if not rows:
         raise ConfigError(f"{path}: no row has two answers of different quality; give pairs or ranked lists")
-    lines, found, better, worse, values = map(list, zip(*rows, strict=True))
-    margins, probabilities, first = (list(column) for column in zip(*values, strict=True))
     pairs = Pairs(
-        [task.prompt for task in found],
-        better,
-        worse,
-        margins=margins if recipe.margin else None,
-        probabilities=probabilities if recipe.probability else None,
+        [row.task.prompt for row in rows],
+        [row.better for row in rows],
+        [row.worse for row in rows],
+        margins=[row.margin for row in rows] if recipe.margin else None,
+        probabilities=[row.probability for row in rows] if recipe.probability else None,
     )
-    with_history = [line for line, task in zip(lines, found, strict=True) if task.history]
-    return PreferencePairs(path, pairs, lines, [prompt_key(task) for task in found], first, with_history)
+    return LabelledPairs(
+        path=path,
+        pairs=pairs,
+        lines=[row.line for row in rows],
+        prompts=[prompt_key(row.task) for row in rows],
+        first=[row.first for row in rows],
+        with_history=[row.line for row in rows if row.task.history],
+    )
 
 
 def _line(task: Task, index: int) -> int:
@@ -127,17 +141,18 @@ def _number(row: dict[str, Any], field: str | None, fits: Callable[[float], bool
     return number
 
 
-def _caution(recipe: FitRecipe, found: PreferencePairs, tasks: Tasks) -> None:
+def _caution(recipe: FitRecipe, found: LabelledPairs, tasks: Tasks) -> None:
     if found.with_history:
+        where = places(set(found.with_history), found.path)
         _warn(
-            f"{found.path}: {places(set(found.with_history), found.path)} have messages before their prompts, which "
-            "judges do not read, and neither does what is fitted here; write them into the prompt"
+            f"{found.path}: {where}: messages before the prompt are not read, here and by judges; write them into the "
+            "prompt"
         )
     if recipe.margin is None and "margin" in tasks[0].row:
         _warn(f"{found.path}: rows have a field 'margin', which is not read; --margin margin takes it")
 
 
-def check_lengths(scorer: TextScorer | TextClassifier, *found: PreferencePairs) -> None:
+def check_lengths(scorer: TextScorer | TextClassifier, *found: LabelledPairs) -> None:
     """Checks that the scorer reads all texts in full.
 
     Raises:
@@ -158,16 +173,18 @@ def check_lengths(scorer: TextScorer | TextClassifier, *found: PreferencePairs) 
             sides = (scorer.too_long(pairs.prompts, side) for side in (pairs.better, pairs.worse))
             long = [a or b for a, b in zip(*sides, strict=True)]
         lines = {line for line, is_long in zip(each.lines, long, strict=True) if is_long}
-        if lines and isinstance(scorer, TextScorer):
-            _warn(
-                f"{each.path}: of {places(lines, each.path)} the scorer reads the last {most} bytes of a prompt and the "
-                "first of an answer alone; --set shape.length=... reads more"
-            )
-        elif lines:
+        if not lines:
+            continue
+        where = f"{each.path}: {places(lines, each.path)}"
+        if not isinstance(scorer, TextScorer):
             raise ConfigError(
-                f"{each.path}: {places(lines, each.path)} have texts that are longer than the {scorer.context:g} "
-                "tokens that the model reads; shorten them or leave the rows out, as nothing is cut off"
+                f"{where}: texts are longer than the {scorer.context:g} tokens that the model reads; shorten them or "
+                "leave the rows out, as nothing is cut off"
             )
+        _warn(
+            f"{where}: the scorer reads the last {scorer.shape.length} bytes of a prompt and the first of an answer "
+            "alone; --set shape.length=... reads more"
+        )
 
 
 def _warn(sentence: str) -> None:

@@ -17,6 +17,7 @@ from polopt.training.recipe import set_by_path
 from polopt.training.specs import Positive
 from polopt.yaml_data import write_yaml
 
+DEFAULT = "bradley-terry"
 # Passes over the pairs, and the first learning rate, of a scorer that begins with nothing and of a pretrained model.
 SMALL, PRETRAINED = (20.0, 3e-3), (3.0, 1e-5)
 
@@ -43,7 +44,7 @@ class FitRecipe(Config):
 
     kind: Literal["fit"] = "fit"
     tasks: PlainMap
-    preference: str | PlainMap = "bradley-terry"
+    preference: str | PlainMap = DEFAULT
     model: str | None = None
     shape: PlainMap = pydantic.Field(default_factory=dict)
     margin: str | None = None
@@ -75,14 +76,19 @@ class FitRecipe(Config):
         """The first learning rate."""
         return self.lr or (SMALL if self.model is None else PRETRAINED)[1]
 
+    @property
+    def kind_of_preference(self) -> str:
+        """The name of the preference model's kind."""
+        return self.preference if isinstance(self.preference, str) else str(self.preference.get("name", DEFAULT))
+
     def preference_model(self) -> PreferenceModel:
         """Builds the preference model.
 
         Raises:
             ConfigError: there is no such kind, or it has not these settings.
         """
-        given = {"name": self.preference} if isinstance(self.preference, str) else dict(self.preference)
-        name = str(given.pop("name", "bradley-terry"))
+        name = self.kind_of_preference
+        given = {} if isinstance(self.preference, str) else {k: v for k, v in self.preference.items() if k != "name"}
         if name not in KINDS:
             raise ConfigError(f"fit.preference: there is no kind {name!r}{nearest(name, KINDS)}")
         try:
@@ -128,7 +134,7 @@ def fit_recipe(
     made |= {name: value for name, value in settings.items() if value is not None}
     for key, value in (changes or {}).items():
         if key.startswith("preference.") and isinstance(made.get("preference", ""), str):
-            made["preference"] = {"name": made.get("preference", "bradley-terry")}
+            made["preference"] = {"name": made.get("preference", DEFAULT)}
         set_by_path(made, key, value)
     if "kind" not in made["tasks"]:
         fields = {"chosen": "pairs", "rejected": "pairs", "completions": "ranked", "scores": "ranked"}

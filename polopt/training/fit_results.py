@@ -15,7 +15,7 @@ from polopt.backends import PreferenceModel, TextClassifier, TextScorer
 from polopt.metrics import Interval, brier_score, calibration_error, fit_temperature, log_loss
 from polopt.metrics.calibration import COLDEST
 from polopt.metrics.intervals import rate_interval
-from polopt.training.fit_data import PreferencePairs
+from polopt.training.fit_data import LabelledPairs
 
 Numbers = NDArray[np.float64]
 Link = Literal["logistic", "probit"]
@@ -32,8 +32,8 @@ class PreferenceResults:
         probabilities, the fraction of single votes that it agrees with.
     longer, shorter: the accuracy on pairs whose preferred answer is the longer, or the shorter one.
     shown_first, shown_second: on pairs whose preferred answer was shown first, or second.
-    log_loss, brier_score, calibration_error: of the probabilities; the last one of the probability of the answer that is
-        found better.
+    log_loss, brier_score, calibration_error: of the probabilities; the last one of that of the answer that is found
+        better.
     temperature: what margins are to be divided by, from all held-out pairs; 1 where none of them is found wrong, since
         the best one would be 0.
     calibrated: log loss, Brier score and calibration error with a temperature that is fitted to one half of the prompts
@@ -63,7 +63,7 @@ class PreferenceResults:
 
 
 @torch.no_grad()
-def margins(model: PreferenceModel, scorer: TextScorer | TextClassifier, data: PreferencePairs, rows: int) -> Numbers:
+def margins(model: PreferenceModel, scorer: TextScorer | TextClassifier, data: LabelledPairs, rows: int) -> Numbers:
     """Returns the margin z of each pair."""
     scorer.eval()
     pairs, found = data.pairs, []
@@ -79,7 +79,7 @@ def probability(z: Numbers, link: str) -> Numbers:
     return np.asarray(expit(z) if link == "logistic" else ndtr(z))
 
 
-def results(z: Numbers, link: str, data: PreferencePairs) -> PreferenceResults:
+def results(z: Numbers, link: str, data: LabelledPairs) -> PreferenceResults:
     """Returns the results of margins z [P] on P pairs."""
     given = data.pairs.probabilities
     label = np.ones(len(z)) if given is None else np.asarray(given)

@@ -26,11 +26,10 @@ from polopt.backends import (
 from polopt.backends.preference_models import kind_of
 from polopt.config import ConfigError
 from polopt.errors import RunError
-from polopt.packages import path_of
 from polopt.rewards import EnsembleJudge, Judge, LearnedJudge
 from polopt.training import files, fit_results, origin
 from polopt.training.environment import environment
-from polopt.training.fit_data import PreferencePairs, check_lengths, read_pairs
+from polopt.training.fit_data import LabelledPairs, check_lengths, read_pairs
 from polopt.training.fit_recipe import FitRecipe
 from polopt.training.fit_results import PreferenceResults
 from polopt.training.lock import LOCK, OWNER, FolderLock
@@ -159,7 +158,7 @@ def _member(
     model: PreferenceModel,
     member: int,
     place: Path,
-    data: tuple[PreferencePairs, PreferencePairs],
+    data: tuple[LabelledPairs, LabelledPairs],
     steps: int,
     watchers: tuple[FitWatcher, ...],
 ) -> dict[str, Any]:
@@ -194,9 +193,9 @@ def _member(
     z = fit_results.margins(model, scorer, heldout, recipe.chunk)
     if not np.isfinite(z).all():
         raise ConfigError("fit: the scores are no finite numbers any more; lower --set lr=..., or take dtype float32")
-    found = fit_results.results(z, model.link, heldout)
+    temperature = fit_results.results(z, model.link, heldout).temperature
     shutil.rmtree(place, ignore_errors=True)
-    save_scorer(scorer, place, PreferenceFit(kind_of(model), found.temperature))
+    save_scorer(scorer, place, PreferenceFit(kind_of(model), temperature))
     written = {
         "seed": recipe.seed + member,
         "new_head": new,
@@ -212,8 +211,8 @@ def _record(
     recipe: FitRecipe,
     model: PreferenceModel,
     members: list[dict[str, Any]],
-    train: PreferencePairs,
-    heldout: PreferencePairs,
+    train: LabelledPairs,
+    heldout: LabelledPairs,
 ) -> dict[str, Any]:
     """Returns the content of results.json."""
     z = np.array([member["margins"] for member in members])
@@ -239,7 +238,7 @@ def _record(
 
 
 def _pooled(
-    z: np.ndarray[Any, np.dtype[np.float64]], each: list[PreferenceResults], link: str, heldout: PreferencePairs
+    z: np.ndarray[Any, np.dtype[np.float64]], each: list[PreferenceResults], link: str, heldout: LabelledPairs
 ) -> PreferenceResults:
     """Returns the results of the mean of the members' calibrated margins."""
     temperatures = np.array([one.temperature for one in each])

@@ -96,7 +96,7 @@ class TestLosses:
     def test_bad_settings_and_names(self) -> None:
         with pytest.raises(ValueError, match=r"backends.GeneralPreference: label_smoothing must be in \[0, 0.5\]"):
             GeneralPreference(label_smoothing=0.6)
-        with pytest.raises(ValueError, match="center_rewards_coefficient must be >= 0, found -1.0"):
+        with pytest.raises(ValueError, match=r"center_rewards_coefficient must be >= 0, found -1\.0"):
             BradleyTerry(center_rewards_coefficient=-1.0)
         assert [kind_of(kind()) for kind in KINDS.values()] == list(KINDS)
 
@@ -125,7 +125,9 @@ class TestGeneralPreference:
         below log 2."""
         pairs = Pairs(["?"] * 3, *map(list, zip(*BEATS, strict=True)))
         general, reward = GeneralPreference(), BradleyTerry()
-        z = margins(general, fitted(general, pairs, 150, rows=12), *map(list, (pairs.prompts, pairs.better, pairs.worse)))
+        z = margins(
+            general, fitted(general, pairs, 150, rows=12), *map(list, (pairs.prompts, pairs.better, pairs.worse))
+        )
         assert (z > 2).all()
         control = margins(
             reward, fitted(reward, pairs, 150, rows=12), *map(list, (pairs.prompts, pairs.better, pairs.worse))
@@ -165,7 +167,9 @@ class TestGaussianReward:
         """The parameters of each answer that minimise the loss of exact shares of votes."""
         generator = torch.Generator().manual_seed(3)
         theta = torch.randn(len(MU), model.outputs, generator=generator, dtype=torch.float64).mul(0.1).requires_grad_()
-        optimiser = torch.optim.LBFGS([theta], max_iter=5000, line_search_fn="strong_wolfe", tolerance_grad=0, tolerance_change=0)
+        optimiser = torch.optim.LBFGS(
+            [theta], max_iter=5000, line_search_fn="strong_wolfe", tolerance_grad=0, tolerance_change=0
+        )
 
         def closure() -> Tensor:
             optimiser.zero_grad()
@@ -229,11 +233,11 @@ def test_votes_and_margins_reach_the_loss() -> None:
 
 
 def test_micro_batches_change_no_gradient_and_passes_take_each_row_once() -> None:
-    pairs = Pairs([f"{i}" for i in range(12)], ["a", "bb", "c"] * 4, ["c", "a", "dd"] * 4, margins=[0.1 * i for i in range(12)])
-    model = BradleyTerry(center_rewards_coefficient=0.1)
-    whole, parts = (
-        fitted(model, pairs, 4, rows=6, micro_rows=micro, passes=True).state_dict() for micro in (None, 4)
+    pairs = Pairs(
+        [f"{i}" for i in range(12)], ["a", "bb", "c"] * 4, ["c", "a", "dd"] * 4, margins=[0.1 * i for i in range(12)]
     )
+    model = BradleyTerry(center_rewards_coefficient=0.1)
+    whole, parts = (fitted(model, pairs, 4, rows=6, micro_rows=micro, passes=True).state_dict() for micro in (None, 4))
     for name, value in whole.items():
         torch.testing.assert_close(value, parts[name], rtol=1e-3, atol=1e-5)
     from polopt.backends.scorer_training import _passes

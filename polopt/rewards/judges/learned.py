@@ -10,8 +10,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from polopt.backends.scorer import ScorerShape, TextScorer
 from polopt.backends.preference_models import mean_and_std
+from polopt.backends.scorer import ScorerShape, TextScorer
 from polopt.backends.scorer_files import (
     PreferenceFit,
     check_scorer,
