@@ -23,7 +23,7 @@ TRUTHS = {"true": True, "1": True, "false": False, "0": False}
 
 
 @dataclasses.dataclass(frozen=True)
-class LabelledPairs:
+class FitPairs:
     """Labelled pairs of answers.
 
     pairs: texts, margins and probabilities. lines: of each, in `path`. prompts: a key of each one's prompt, the unit of
@@ -42,7 +42,7 @@ class LabelledPairs:
         return len(self.pairs)
 
 
-def read_pairs(recipe: FitRecipe) -> tuple[LabelledPairs, LabelledPairs]:
+def read_pairs(recipe: FitRecipe) -> tuple[FitPairs, FitPairs]:
     """Returns the pairs to learn from and the held-out ones, without a prompt in common. Of a ranked list, every two
     answers of different score are a pair.
 
@@ -71,7 +71,7 @@ class _Row(NamedTuple):
     first: bool | None
 
 
-def _read(recipe: FitRecipe, tasks: Tasks, path: Path) -> LabelledPairs:
+def _read(recipe: FitRecipe, tasks: Tasks, path: Path) -> FitPairs:
     rows: list[_Row] = []
     problems: dict[str, list[int]] = {}
     for index in range(len(tasks)):
@@ -100,7 +100,7 @@ def _read(recipe: FitRecipe, tasks: Tasks, path: Path) -> LabelledPairs:
         margins=[row.margin for row in rows] if recipe.margin else None,
         probabilities=[row.probability for row in rows] if recipe.probability else None,
     )
-    return LabelledPairs(
+    return FitPairs(
         path=path,
         pairs=pairs,
         lines=[row.line for row in rows],
@@ -141,7 +141,7 @@ def _number(row: dict[str, Any], field: str | None, fits: Callable[[float], bool
     return number
 
 
-def _caution(recipe: FitRecipe, found: LabelledPairs, tasks: Tasks) -> None:
+def _caution(recipe: FitRecipe, found: FitPairs, tasks: Tasks) -> None:
     if found.with_history:
         where = places(set(found.with_history), found.path)
         _warn(
@@ -152,7 +152,7 @@ def _caution(recipe: FitRecipe, found: LabelledPairs, tasks: Tasks) -> None:
         _warn(f"{found.path}: rows have a field 'margin', which is not read; --margin margin takes it")
 
 
-def check_lengths(scorer: TextScorer | TextClassifier, *found: LabelledPairs) -> None:
+def check_lengths(scorer: TextScorer | TextClassifier, *found: FitPairs) -> None:
     """Checks that the scorer reads all texts in full.
 
     Raises:

@@ -15,7 +15,7 @@ from polopt.backends import PreferenceModel, TextClassifier, TextScorer
 from polopt.metrics import Interval, brier_score, calibration_error, fit_temperature, log_loss
 from polopt.metrics.calibration import COLDEST
 from polopt.metrics.intervals import rate_interval
-from polopt.training.fit_data import LabelledPairs
+from polopt.training.fit_data import FitPairs
 
 Numbers = NDArray[np.float64]
 Link = Literal["logistic", "probit"]
@@ -63,7 +63,7 @@ class PreferenceResults:
 
 
 @torch.no_grad()
-def margins(model: PreferenceModel, scorer: TextScorer | TextClassifier, data: LabelledPairs, rows: int) -> Numbers:
+def margins(model: PreferenceModel, scorer: TextScorer | TextClassifier, data: FitPairs, rows: int) -> Numbers:
     """Returns the margin z of each pair."""
     scorer.eval()
     pairs, found = data.pairs, []
@@ -79,7 +79,7 @@ def probability(z: Numbers, link: str) -> Numbers:
     return np.asarray(expit(z) if link == "logistic" else ndtr(z))
 
 
-def results(z: Numbers, link: str, data: LabelledPairs) -> PreferenceResults:
+def results(z: Numbers, link: str, data: FitPairs) -> PreferenceResults:
     """Returns the results of margins z [P] on P pairs."""
     given = data.pairs.probabilities
     label = np.ones(len(z)) if given is None else np.asarray(given)

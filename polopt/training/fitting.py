@@ -29,7 +29,7 @@ from polopt.errors import RunError
 from polopt.rewards import EnsembleJudge, Judge, LearnedJudge
 from polopt.training import files, fit_results, origin
 from polopt.training.environment import environment
-from polopt.training.fit_data import LabelledPairs, check_lengths, read_pairs
+from polopt.training.fit_data import FitPairs, check_lengths, read_pairs
 from polopt.training.fit_recipe import FitRecipe
 from polopt.training.fit_results import PreferenceResults
 from polopt.training.lock import LOCK, OWNER, FolderLock
@@ -158,7 +158,7 @@ def _member(
     model: PreferenceModel,
     member: int,
     place: Path,
-    data: tuple[LabelledPairs, LabelledPairs],
+    data: tuple[FitPairs, FitPairs],
     steps: int,
     watchers: tuple[FitWatcher, ...],
 ) -> dict[str, Any]:
@@ -211,8 +211,8 @@ def _record(
     recipe: FitRecipe,
     model: PreferenceModel,
     members: list[dict[str, Any]],
-    train: LabelledPairs,
-    heldout: LabelledPairs,
+    train: FitPairs,
+    heldout: FitPairs,
 ) -> dict[str, Any]:
     """Returns the content of results.json."""
     z = np.array([member["margins"] for member in members])
@@ -238,7 +238,7 @@ def _record(
 
 
 def _pooled(
-    z: np.ndarray[Any, np.dtype[np.float64]], each: list[PreferenceResults], link: str, heldout: LabelledPairs
+    z: np.ndarray[Any, np.dtype[np.float64]], each: list[PreferenceResults], link: str, heldout: FitPairs
 ) -> PreferenceResults:
     """Returns the results of the mean of the members' calibrated margins."""
     temperatures = np.array([one.temperature for one in each])
