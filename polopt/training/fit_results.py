@@ -114,7 +114,7 @@ def scores(z: Numbers, link: str, label: Numbers) -> dict[str, float]:
     return {
         "log_loss": log_loss(chance, label),
         "brier_score": brier_score(chance, label),
-        "calibration_error": calibration_error(np.maximum(chance, 1 - chance), agrees),
+        "calibration_error": calibration_error(probability(np.abs(z), link), agrees),
     }
 
 

@@ -9,6 +9,7 @@ import random
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -249,6 +250,17 @@ class TestResults:
         right = fit_results.results(abs(z), "logistic", heldout)
         assert right.temperature == 1.0  # none is wrong, and the best one would be 0
         assert right.shown_first is None
+
+    def test_each_half_of_the_prompts_has_the_temperature_of_the_other(self) -> None:
+        """Margins of 2, right in 9 of 10 pairs of one half and in 6 of 10 of the other: temperatures in closed form."""
+        z = np.array([2.0] * 9 + [-2.0] + [2.0] * 6 + [-2.0] * 4)
+        found = fit_results.cross_calibrated(z, "logistic", np.ones(20), ["a"] * 10 + ["b"] * 10)
+        assert found is not None
+        # A half is predicted to be right as often as the other one is.
+        wanted = -(9 * math.log(0.6) + math.log(0.4) + 6 * math.log(0.9) + 4 * math.log(0.1)) / 20
+        assert found["log_loss"] == pytest.approx(wanted, rel=1e-9)
+        assert found["calibration_error"] == pytest.approx(0.3, rel=1e-9)
+        assert fit_results.cross_calibrated(z, "logistic", np.ones(20), ["a"] * 20) is None
 
     def test_the_folder_judges_in_calibrated_units(self, tmp_path: Path) -> None:
         data = written(tmp_path / "pairs.jsonl", sums())
