@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import tempfile
+
 import torch
 from batches import SampleBatch
 from battery import PartRow
 from chat_server import ChatServer, judge_reply
 from row_batches import answer_reward_batch, signal_batch, task_batch, text_batch
 
-from polopt.backends import Chat
+from polopt.backends import Chat, PreferenceFit, TextScorer, save_scorer
+from polopt.backends.scorer import ScorerShape
 from polopt.features.masks import AnswerMatches, IsCorrect, LongerThan, SignalAbove, SolvedGroups, TaskKindIs, TopGroups
 from polopt.features.rows import RowField, TurnCount
 from polopt.rewards import (
@@ -19,6 +22,7 @@ from polopt.rewards import (
     EnsembleJudge,
     EnvironmentReward,
     FieldReward,
+    GaussianPreference,
     GeometricMean,
     HasBlock,
     HTTPGrader,
@@ -39,6 +43,7 @@ from polopt.rewards import (
     PolicyLogRatio,
     PositiveReward,
     RelativeLength,
+    RewardPreference,
     RubricReward,
     ScaledReward,
     SumOfRewards,
@@ -58,6 +63,9 @@ BRIEF = RelativeLength(weight=0.5)
 
 SERVER = ChatServer(judge_reply)
 
+# A scorer that returns mean and standard deviation, which a judge reads from its folder.
+GAUSSIAN = save_scorer(TextScorer(ScorerShape(width=8, outputs=2)), tempfile.mkdtemp(), PreferenceFit("gaussian"))
+
 CHAT = Chat(url=SERVER.url, model="tiny")
 
 REWARDS = {
@@ -73,6 +81,12 @@ REWARDS = {
     "win rate of Bradley-Terry": PartRow(WinRate(preference=OutcomePreference(temperature=0.5), own=True)),
     "win rate by a judge": PartRow(
         WinRate(preference=JudgedPreference(judge=LearnedJudge(link="sigmoid", compares=True))), batch=task_batch
+    ),
+    "win rate by a reward model": PartRow(
+        WinRate(preference=RewardPreference(judge=LearnedJudge(), temperature=0.5)), batch=task_batch
+    ),
+    "win rate by a Gaussian reward": PartRow(
+        WinRate(preference=GaussianPreference(judge=LearnedJudge(weights=str(GAUSSIAN)))), batch=task_batch
     ),
     "sum of outcomes": PartRow(SumOfRewards(terms=[OutcomeReward(), OverlongPenalty(limit=4)], weights=[1.0, 0.5])),
     "sum with kl": PartRow(SumOfRewards(terms=[OutcomeReward(), KLPenalty()])),

@@ -81,3 +81,22 @@ def trl_kto(
     }
     loss: Tensor = trl.KTOTrainer._compute_loss(trainer, lambda **_: said, inputs, False)
     return loss
+
+
+def trl_reward(chosen: Tensor, rejected: Tensor, margin: Tensor | None, center: float | None) -> Tensor:
+    """RewardTrainer.compute_loss, unbound, on a stand-in model that answers with the given scores."""
+    trl = pytest.importorskip("trl", minversion="1.16")
+    model = types.SimpleNamespace(training=True)
+    trainer: Any = types.SimpleNamespace(
+        model=model,
+        args=types.SimpleNamespace(center_rewards_coefficient=center),
+        accelerator=types.SimpleNamespace(device="cpu", gather=lambda x: x, gather_for_metrics=lambda x: x),
+        _metrics={"train": collections.defaultdict(list)},
+        _total_train_tokens=0,
+        _tp_size=1,
+    )
+    logits = torch.cat([chosen, rejected])[:, None]
+    inputs: dict[str, Any] = {"attention_mask": torch.ones(len(logits), 3, dtype=torch.long)}
+    inputs |= {} if margin is None else {"margin": margin}
+    loss: Tensor = trl.RewardTrainer.compute_loss(trainer, lambda **_: types.SimpleNamespace(logits=logits), inputs)
+    return loss

@@ -21,6 +21,8 @@ class ScorerShape:
     window: bytes of a window.
     length: the most bytes of a prompt, and of a text, that the network reads.
     compares: whether an answer is scored relative to a reference.
+    antisymmetric: whether exchanging answer and reference negates the score, for a scorer that compares.
+    outputs: numbers that it returns of each text.
 
     Raises:
         ValueError: a number is outside its range.
@@ -31,8 +33,15 @@ class ScorerShape:
     window: int = 3
     length: int = 512
     compares: bool = False
+    antisymmetric: bool = False
+    outputs: int = 1
 
     def __post_init__(self) -> None:
+        if self.outputs < 1 or (self.antisymmetric and not self.compares):
+            raise ValueError(
+                "TextScorer: outputs must be >= 1, and antisymmetric needs compares, found "
+                f"{self.outputs}, {self.antisymmetric} and {self.compares}"
+            )
         if self.width < 4 or self.width % 4 or self.layers < 0 or self.window < 1 or self.length < 1:
             raise ValueError(
                 "TextScorer: width must be a multiple of 4, layers >= 0, window >= 1 and length >= 1, found "
@@ -44,8 +53,9 @@ class TextScorer(nn.Module):
     """A network that computes score(prompt, answer), or score(prompt, reference, answer) where `compares`.
 
     One encoder reads prompt and text byte by byte: an embedding, windows of a few bytes, layers of attention, the mean.
-    A head scores the answer's vector; with a reference, it scores both vectors and their product. The capacity suits
-    the texts of policies with a few thousand weights, not essays.
+    A head scores the answer's vector; with a reference, it scores both vectors and their product; where it is
+    antisymmetric, the score is half the difference of both orders. The capacity suits the texts of policies with a few
+    thousand weights, not essays.
 
     seed: seed of the initial weights.
     """
@@ -66,24 +76,43 @@ class TextScorer(nn.Module):
                 for _ in range(shape.layers)
             )
             self.head = nn.Sequential(
-                nn.Linear(width * (3 if shape.compares else 1), 2 * width), nn.GELU(), nn.Linear(2 * width, 1)
+                nn.Linear(width * (3 if shape.compares else 1), 2 * width),
+                nn.GELU(),
+                nn.Linear(2 * width, shape.outputs),
             )
             self.norm = nn.LayerNorm(width)
+
+    @property
+    def compares(self) -> bool:
+        """Whether it reads a reference."""
+        return self.shape.compares
+
+    @property
+    def outputs(self) -> int:
+        """Numbers that it returns of each text."""
+        return self.shape.outputs
 
     def forward(
         self, prompts: Sequence[str], answers: Sequence[str], references: Sequence[str] | None = None
     ) -> Tensor:
-        """Returns scores [B], with gradient."""
+        """Returns scores [B], or [B, outputs] of several outputs, with gradient."""
         encoded = self.encode(prompts, answers)
         if not self.shape.compares:
-            return self.head(encoded)[:, 0]
+            return self._scores(encoded)
         if references is None:
             raise ValueError("TextScorer: it compares with references, found none")
         return self.compare(self.encode(prompts, references), encoded)
 
     def compare(self, reference: Tensor, answer: Tensor) -> Tensor:
         """Returns scores [B] of answers relative to references, from their vectors [B, width]."""
-        return self.head(torch.cat([reference, answer, reference * answer], 1))[:, 0]
+        scores = self._scores(torch.cat([reference, answer, reference * answer], 1))
+        if not self.shape.antisymmetric:
+            return scores
+        return (scores - self._scores(torch.cat([answer, reference, reference * answer], 1))) / 2
+
+    def _scores(self, vectors: Tensor) -> Tensor:
+        scores: Tensor = self.head(vectors)
+        return scores[:, 0] if self.outputs == 1 else scores
 
     def encode(self, prompts: Sequence[str], texts: Sequence[str]) -> Tensor:
         """Returns the encoding [B, width] of each prompt with its text."""

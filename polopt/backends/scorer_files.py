@@ -4,22 +4,59 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save_file
 
+from polopt.backends.preference_models import KINDS, PreferenceModel
 from polopt.backends.scorer import ScorerShape, TextScorer
 from polopt.backends.text_classifier import TextClassifier, check_classifier, load_classifier
 
 # The file that tells a `TextScorer`'s folder from a model of transformers.
 SHAPE = "scorer.json"
+# The file that holds how the scores of a folder are read as preferences.
+PREFERENCE = "preference.json"
 
 
-def save_scorer(scorer: TextScorer | TextClassifier, folder: Path | str) -> Path:
-    """Writes a scorer to a folder, a classifier in the Hugging Face format; returns the folder."""
+@dataclasses.dataclass(frozen=True)
+class PreferenceFit:
+    """How a fitted scorer's outputs are read.
+
+    kind: of the preference model, a name in `preference_models.KINDS`.
+    temperature: the divisor of margins with which probabilities are calibrated.
+
+    Raises:
+        ValueError: no such kind, or a temperature that is not above 0.
+    """
+
+    kind: str = "bradley-terry"
+    temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS or not 0 < self.temperature < math.inf:
+            raise ValueError(
+                f"kind must be one of {', '.join(KINDS)} and temperature above 0, found {self.kind!r} and "
+                f"{self.temperature}"
+            )
+
+    @property
+    def model(self) -> type[PreferenceModel]:
+        return KINDS[self.kind]
+
+
+def save_scorer(
+    scorer: TextScorer | TextClassifier, folder: Path | str, preference: PreferenceFit | None = None
+) -> Path:
+    """Writes a scorer to a folder, a classifier in the Hugging Face format; returns the folder.
+
+    preference: how its scores are read, for a scorer that was fitted to preferences.
+    """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
+    if preference is not None:
+        (folder / PREFERENCE).write_text(json.dumps(dataclasses.asdict(preference), indent=2) + "\n")
     if isinstance(scorer, TextClassifier):
         scorer.model.save_pretrained(folder)
         scorer.tokenizer.save_pretrained(folder)
@@ -40,7 +77,9 @@ def load_scorer(
         ValueError: there is neither, the classifier lacks weights of its head, or it has not this label.
     """
     if not is_text_scorer(name):
-        return load_classifier(name, label, dtype=dtype)
+        fit = load_preference(name)
+        compares, outputs = (False, 1) if fit is None else (fit.model.compares, fit.model.outputs)
+        return load_classifier(name, label, dtype=dtype, compares=compares, outputs=outputs)
     check_scorer(name, label)
     folder = Path(name)
     try:
@@ -60,10 +99,27 @@ def check_scorer(name: Path | str, label: str | int | None = None) -> None:
     Raises:
         ValueError: there is none.
     """
+    fit = load_preference(name)
     if not is_text_scorer(name):
-        check_classifier(name, label)
+        check_classifier(name, label, 1 if fit is None else fit.model.outputs)
     elif label is not None:
         raise ValueError(f"{name} holds a TextScorer, which has no labels, found label={label!r}; leave it out")
+
+
+def load_preference(name: Path | str) -> PreferenceFit | None:
+    """Returns how the scores of a folder are read as preferences; None where it does not hold that, as the folder of a
+    published reward model, or the name of one.
+
+    Raises:
+        ValueError: the file is damaged.
+    """
+    path = Path(name) / PREFERENCE
+    if not path.is_file():
+        return None
+    try:
+        return PreferenceFit(**json.loads(path.read_text()))
+    except (OSError, TypeError, ValueError) as error:
+        raise ValueError(f"{path} cannot be read ({' '.join(str(error).split())}); fit the model again") from None
 
 
 def is_text_scorer(name: Path | str) -> bool:

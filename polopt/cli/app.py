@@ -19,6 +19,7 @@ from polopt.cli import (
     convert,
     evaluate,
     export,
+    fit,
     measure,
     plan,
     recipes,
@@ -58,6 +59,7 @@ TRAINING, METHODS = "Training", "Methods"
 
 app.command(rich_help_panel=TRAINING)(train.train)
 app.command(rich_help_panel=TRAINING)(solve.solve)
+app.command(rich_help_panel=TRAINING)(fit.fit)
 app.command(rich_help_panel=TRAINING)(plan.plan)
 app.command(rich_help_panel=TRAINING)(evaluate.evaluate)
 app.command(rich_help_panel=TRAINING)(chat.chat)

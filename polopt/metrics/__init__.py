@@ -2,6 +2,14 @@
 
 from polopt.metrics.action_values import ActionValueModel, ActionValues, LoggedValues, TabularValues
 from polopt.metrics.audit import VerifierErrors, audit_verifier
+from polopt.metrics.calibration import (
+    ReliabilityBin,
+    brier_score,
+    calibration_error,
+    fit_temperature,
+    log_loss,
+    reliability,
+)
 from polopt.metrics.classification import average_precision, balanced_accuracy
 from polopt.metrics.compare import (
     Comparison,
@@ -32,7 +40,7 @@ from polopt.metrics.discretion import (
 from polopt.metrics.drift import perplexity, reference_kl
 from polopt.metrics.entropy import EntropyLaw, entropy_law, entropy_shift
 from polopt.metrics.estimated_policies import EstimatedPolicies
-from polopt.metrics.feedback import ReleaseGate, auroc, calibration_error, chronological, release_gate, tic_rate
+from polopt.metrics.feedback import ReleaseGate, auroc, chronological, release_gate, tic_rate
 from polopt.metrics.filtering import most_reliable, r_squared
 from polopt.metrics.frontier import FrontierCurves, frontier
 from polopt.metrics.hacking import RewardDivergence, reward_parting
@@ -113,6 +121,7 @@ __all__ = [
     "ProxyHacking",
     "RankedPairs",
     "ReleaseGate",
+    "ReliabilityBin",
     "RewardDivergence",
     "RewardRegret",
     "RowFormat",
@@ -140,6 +149,7 @@ __all__ = [
     "balanced_accuracy",
     "bootstrap",
     "both_orders",
+    "brier_score",
     "calibration_error",
     "chronological",
     "clopper_pearson",
@@ -154,6 +164,7 @@ __all__ = [
     "entropy_shift",
     "evidence",
     "fit_sigmoid",
+    "fit_temperature",
     "frontier",
     "gradient_noise",
     "holm",
@@ -161,6 +172,7 @@ __all__ = [
     "improvement",
     "iqm",
     "least_true_gain",
+    "log_loss",
     "logged_decisions",
     "logged_row",
     "logged_table",
@@ -186,6 +198,7 @@ __all__ = [
     "rate_interval",
     "reference_kl",
     "release_gate",
+    "reliability",
     "reward_parting",
     "reward_regret",
     "route",

@@ -26,21 +26,6 @@ def auroc(score: ArrayLike, liked: ArrayLike) -> float:
     return float((rankdata(s)[y].sum() - yes * (yes + 1) / 2) / (yes * no))
 
 
-def calibration_error(chance: ArrayLike, liked: ArrayLike, bins: int = 10) -> float:
-    """Expected calibration error: mean distance between predicted probability and frequency, over `bins` bins of
-    equally many rows, [n] each. In bins of equal width a rare reaction would fall into the first.
-
-    Raises:
-        ValueError: shapes that are not both [n]; no rows; bins < 1.
-    """
-    p, y = _both("calibration_error", chance, liked)
-    if bins < 1 or not len(p):
-        raise ValueError(f"calibration_error: need bins >= 1 and rows, found {bins} and {len(p)}")
-    order = np.argsort(p, kind="stable")
-    parts = [part for part in np.array_split(order, min(bins, len(p))) if len(part)]
-    return float(sum(len(part) * abs(p[part].mean() - y[part].mean()) for part in parts) / len(p))
-
-
 def chronological(when: ArrayLike, heldout: float) -> tuple[np.ndarray, np.ndarray]:
     """Splits rows by time into those to train on and the latest share `heldout`, and returns the indices of both: a
     model of reactions is evaluated on later days than it was trained on. Rows of one moment stay on the earlier side.

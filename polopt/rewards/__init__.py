@@ -19,7 +19,14 @@ from polopt.rewards.length import LinearLength, RelativeLength
 from polopt.rewards.outcomes import EnvironmentReward, FieldReward, OutcomeReward
 from polopt.rewards.parts import Reward
 from polopt.rewards.penalties import KLPenalty, OverlongPenalty, PolicyLogRatio
-from polopt.rewards.preferences import JudgedPreference, OutcomePreference, Preference, WinRate
+from polopt.rewards.preferences import (
+    GaussianPreference,
+    JudgedPreference,
+    OutcomePreference,
+    Preference,
+    RewardPreference,
+    WinRate,
+)
 from polopt.rewards.rewritten import HTTPGrader, HTTPMeta
 from polopt.rewards.rubric import Grader, Item, Meta, RubricReward
 
@@ -32,6 +39,7 @@ __all__ = [
     "EnsembleJudge",
     "EnvironmentReward",
     "FieldReward",
+    "GaussianPreference",
     "GeometricMean",
     "Grader",
     "HTTPGrader",
@@ -58,6 +66,7 @@ __all__ = [
     "Preference",
     "RelativeLength",
     "Reward",
+    "RewardPreference",
     "RubricReward",
     "ScaledReward",
     "SumOfRewards",

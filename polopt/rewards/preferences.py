@@ -10,7 +10,7 @@ from torch import Tensor
 from polopt import ops
 from polopt.experience import Experience
 from polopt.part import Part
-from polopt.rewards.judges.parts import Judge
+from polopt.rewards.judges.parts import Judge, Judgement
 from polopt.rewards.parts import Reward
 
 
@@ -74,6 +74,60 @@ class JudgedPreference(Preference):
             )
         there, back = scores.chunk(2)
         return (there + 1 - back) / 2
+
+
+class RewardPreference(Preference):
+    """P(i, j) = sigmoid((s_i - s_j) / temperature), with s the judge's scores: Bradley-Terry, as a reward model is
+    fitted.
+
+    judge: one that reads one answer alone. temperature (> 0): the unit of its scores.
+
+    Raises:
+        ValueError: the judge compares, or a temperature that is not above 0.
+    """
+
+    judge: Judge
+    temperature: float = 1.0
+
+    reads = frozenset({"extras.task", "extras.answer"})
+
+    def setup(self) -> None:
+        if self.judge.compares or self.temperature <= 0:
+            raise ValueError(
+                f"rewards.RewardPreference: it needs temperature > 0 and a judge of one answer, found "
+                f"{self.temperature} and {self.judge!r}; rewards.JudgedPreference takes one that compares"
+            )
+
+    def forward(self, experience: Experience, first: Tensor, second: Tensor) -> Tensor:
+        scores = self._judged(experience).scores.to(experience.device, experience.precision)
+        return torch.sigmoid((scores[first] - scores[second]) / self.temperature)
+
+    def _judged(self, experience: Experience) -> Judgement:
+        found: Judgement = self.judge([task.prompt for task in experience.extras["task"]], experience.extras["answer"])
+        return found
+
+
+class GaussianPreference(RewardPreference):
+    """P(i, j) = Phi((mu_i - mu_j) / (temperature sqrt(sigma_i^2 + sigma_j^2))), with mu the judge's scores and sigma
+    the `std` of its details: a Gaussian reward, `backends.GaussianReward`.
+
+    judge: one whose details have `std`. temperature (> 0): of all margins.
+
+    Raises:
+        ValueError: as `RewardPreference`, or, when called, details without `std`.
+    """
+
+    def forward(self, experience: Experience, first: Tensor, second: Tensor) -> Tensor:
+        found = self._judged(experience)
+        if not all("std" in row for row in found.details):
+            raise ValueError(
+                f"rewards.GaussianPreference: {self.judge!r} gives no standard deviations; take a LearnedJudge of a "
+                "Gaussian reward, or rewards.RewardPreference"
+            )
+        mean = found.scores.to(experience.device, experience.precision)
+        variance = mean.new_tensor([row["std"] for row in found.details]).square()
+        z = (mean[first] - mean[second]) / (variance[first] + variance[second]).sqrt()
+        return torch.special.ndtr(z / self.temperature)
 
 
 class WinRate(Reward):

@@ -47,7 +47,7 @@ def data_recipe(
     """
     given = {"name": method} if isinstance(method, str) else dict(method)
     algorithm = catalogue.sentence(given)
-    kind = _kind(Path(path_of(data, "--data")))
+    kind = kind_of_file(Path(path_of(data, "--data")))
     tasks = {"kind": kind, "path": data, "heldout": HELDOUT if heldout is None else heldout}
     stage: dict[str, Any] = {"method": given, "rows": ROWS, "micro_rows": MICRO_ROWS}
     sampled = "rollouts" in algorithm.sampling.source_capabilities or algorithm.sampling.rollout_support is not None
@@ -75,7 +75,7 @@ def data_recipe(
     return recipe
 
 
-def _kind(path: Path) -> str:
+def kind_of_file(path: Path) -> str:
     """Returns the kind of world that reads a file, from its first row."""
     rows = read_rows(path, lambda row: set(row))
     first = rows[0][1]

@@ -106,6 +106,15 @@ def test_measure(place: Path) -> None:
     run(page)
 
 
+def test_judges(place: Path) -> None:
+    """The pairs are those of the recipe `preferences`."""
+    text = (ROOT / "polopt/recipes/data/preferences.jsonl").read_text()
+    (place / "pairs.jsonl").write_text("\n".join(text.splitlines()[:40]))
+    run("docs/judges.md")
+    assert sorted(fit.name for fit in (place / "runs").iterdir()) == ["compares", "gaussian", "judge"]
+    assert (place / "runs" / "judge" / "results.json").is_file()
+
+
 def test_guards(place: Path) -> None:
     page = "docs/guards.md"
     (place.parent / "recipes" / "smoke.yaml").write_text((ROOT / "polopt/recipes/smoke.yaml").read_text())

@@ -1,4 +1,4 @@
-"""Ranking, calibration, a split in time, closings, and the gate."""
+"""Ranking, a split in time, closings, and the gate."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from polopt.metrics import auroc, calibration_error, chronological, release_gate, tic_rate
+from polopt.metrics import auroc, chronological, release_gate, tic_rate
 
 
 def test_auroc_against_all_pairs() -> None:
@@ -21,22 +21,6 @@ def test_auroc_against_all_pairs() -> None:
     assert math.isnan(auroc([1, 2], [1, 1]))
     with pytest.raises(ValueError, match=r"must both be \[n\], found \[2\] and \[3\]"):
         auroc([1, 2], [1, 0, 1])
-
-
-def test_calibration_against_a_loop() -> None:
-    draw = np.random.default_rng(1)
-    chance = draw.random(30)
-    liked = (draw.random(30) < chance).astype(float)
-    rows = sorted(range(30), key=lambda i: chance[i])
-    wanted = 0.0
-    for at in range(0, 30, 6):
-        some = rows[at : at + 6]
-        wanted += 6 / 30 * abs(sum(chance[i] for i in some) / 6 - sum(liked[i] for i in some) / 6)
-    assert calibration_error(chance, liked, bins=5) == pytest.approx(wanted, rel=1e-12)
-    assert calibration_error([0.5, 0.5], [0, 1], bins=1) == 0.0
-    assert calibration_error([0.02] * 50, [1] + [0] * 49, bins=1) == pytest.approx(0.0, abs=1e-12)
-    with pytest.raises(ValueError, match="need bins >= 1 and rows"):
-        calibration_error([], [])
 
 
 def test_the_later_rows_are_held_out() -> None:
