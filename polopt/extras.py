@@ -100,6 +100,13 @@ EXTRAS: dict[str, Extra] = {
             "rows that were decided elsewhere, to be imitated",
             "sampling.WithDemonstrations and its like",
         ),
+        Extra(
+            "is_opponent",
+            _B,
+            "bool",
+            "rows that others are compared with, and that are not learned from",
+            "sampling.OpponentRollouts and its like",
+        ),
         Extra("kept", ("B", "T", "K"), "int", "token ids left by a truncated support, -1 for none", _LANGUAGE),
         Extra("kind", _B, "list", "kind of the row's task", _LANGUAGE),
         Extra("level", _B, "int", "depth of the row's prompt in its tree, from 0", "methods.spo_tree.TreeRollouts"),
@@ -116,6 +123,7 @@ EXTRAS: dict[str, Extra] = {
         ),
         Extra("noise", ("B", "T", "D"), "float", "normal noise of each draw", _POINTS),
         Extra("noise_level", _BT, "float", "share of the noise in each draw, from 0 to 1", _POINTS),
+        Extra("opponents", _B, "int", "opponents in the row's group", "sampling.OpponentRollouts and its like"),
         Extra(
             "observation",
             ("B", "T + 1", "D"),
