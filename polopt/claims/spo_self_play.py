@@ -41,6 +41,7 @@ def beaten_by_little(algorithm: Algorithm, *, seed: int, step_size: float) -> di
     "The last policy has no such guarantee: it goes round.",
     kind="limit",
     baseline="the mean of the policies of the same runs",
+    cost="slow",
 )
 def last_goes_round() -> Finding:
     runs = [learned(spo_self_play(preference=TablePreference()), seed, 1.0) for seed in range(3)]
@@ -106,6 +107,7 @@ def steadies() -> Finding:
     "Where preferences are those of a reward, the last policy is the best answer, as with the reward itself.",
     kind="part",
     baseline="the win rate of the uniform policy's answers: no training",
+    cost="slow",
 )
 def finds_the_best() -> Finding:
     tree = TokenTree.bandit([0.0, 0.5, 1.0, 2.0])
