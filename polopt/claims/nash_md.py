@@ -20,7 +20,7 @@ from polopt.lab.tree import flat_gradient
 from polopt.methods.nash_md import nash_md
 from polopt.methods.online_dpo import online_dpo
 from polopt.methods.rloo import rloo
-from polopt.rewards import Preference, WinRate
+from polopt.rewards import WinRate
 from polopt.sampling import OpponentRollouts, PolicyMixture, ReferenceMixture, RolloutRequest
 from polopt.support import PLAIN
 
@@ -28,18 +28,18 @@ TAU = 0.1
 STEPS, ROWS = 200, 8
 
 
-Side = Callable[[Preference], Algorithm]
+Side = Callable[..., Algorithm]
 
 
 def nash(**settings: Any) -> Callable[[], Side]:
-    """Returns a builder of the method with two answers of the policy and two of the opponent, as a function of the
-    preference."""
+    """Returns a builder of the method with two answers of the policy and two of the opponent, as a function of
+    `preference`."""
     return lambda: functools.partial(nash_md, group=2, opponents=2, **settings)
 
 
 def learned(side: Side, problem: ComparedSequences, seed: int, step_size: float) -> dict[str, float]:
     """Trains on the comparisons, and returns what `played` measures."""
-    return played(side(problem.preference), problem, steps=STEPS, step_size=step_size, rows=ROWS, seed=seed)
+    return played(side(preference=problem.preference), problem, steps=STEPS, step_size=step_size, rows=ROWS, seed=seed)
 
 
 @effect(
