@@ -54,8 +54,8 @@ def last_goes_round() -> Finding:
 
 
 @claim(
-    "Without a queue the advantage is n / (n - 1) (R - 1/2), and its expected gradient n / (n - 1) times that of the win "
-    "rate against the policy.",
+    "Without a queue the advantage is n / (n - 1) (R - 1/2), and its expected gradient n / (n - 1) times that of the "
+    "win rate against the policy.",
     kind="identity",
     baseline="the gradient of the win rate itself, without the factor",
 )

@@ -100,10 +100,10 @@ def played(
 ) -> dict[str, float]:
     """Trains from the reference by gradient descent on batches of `rows` prompts, and returns, exactly:
 
-        gap, kl      of the last policy in the regularised game
-        exploited    the gap of the last policy without regularisation
-        mean policy  the gap, without regularisation, of the mean over batches of the policies
-        answers      sampled
+    gap, kl      of the last policy in the regularised game
+    exploited    the gap of the last policy without regularisation
+    mean policy  the gap, without regularisation, of the mean over batches of the policies
+    answers      sampled
     """
     policy, game = copy.deepcopy(problem.reference), problem.game
     free = dataclasses.replace(game, tau=0.0)

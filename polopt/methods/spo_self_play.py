@@ -79,8 +79,8 @@ class RecentAnswers(BatchMixer):
     writes = frozenset({"extras.is_opponent", "extras.opponents"})
     source_capabilities = frozenset({"restored_rows"})
     zero_means: ClassVar[Mapping[str, str]] = {
-        "opponents/mean": "no prompt of these batches was answered in an earlier one, so the queue is empty and answers "
-        "are compared within their group alone; train for more passes over the tasks"
+        "opponents/mean": "no prompt of these batches was answered in an earlier one, so the queue is empty and "
+        "answers are compared within their group alone; train for more passes over the tasks"
     }
 
     def setup(self) -> None:

@@ -1,7 +1,7 @@
 """Batch mixers: add rows to the rollouts of a batch; those here are demonstrated rows, which are imitated.
 
-Each of these marks the rows that it adds (`Experience.is_demonstration`). Their likelihood is computed over the rollouts'
-support, so at a temperature other than 1 it is that of the sampler's distribution.
+Each of these marks the rows that it adds (`Experience.is_demonstration`). Their likelihood is computed over the
+rollouts' support, so at a temperature other than 1 it is that of the sampler's distribution.
 """
 
 from __future__ import annotations

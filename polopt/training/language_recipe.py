@@ -255,8 +255,8 @@ class LanguageRecipe(Recipe):
                 for setting in (name for name, there in elsewhere.items() if there):
                     raise ConfigError(
                         f"stages.{stage}: {name_of(type(part))} samples from another policy than the learner, which "
-                        f"must lie whole in this process, and the recipe has {setting}; leave that out, or take "
-                        f"self-play, as stages.{stage}.but: {{sampling.mix.0.policy: {{part: sampling.OpponentPolicy}}}}"
+                        f"must lie whole in this process, and the recipe has {setting}; leave that out, or take self-"
+                        f"play, as stages.{stage}.but: {{sampling.mix.0.policy: {{part: sampling.OpponentPolicy}}}}"
                     )
 
     def require_installed(self) -> None:
