@@ -123,7 +123,6 @@ EXTRAS: dict[str, Extra] = {
         ),
         Extra("noise", ("B", "T", "D"), "float", "normal noise of each draw", _POINTS),
         Extra("noise_level", _BT, "float", "share of the noise in each draw, from 0 to 1", _POINTS),
-        Extra("opponents", _B, "int", "opponents in the row's group", "sampling.OpponentRollouts and its like"),
         Extra(
             "observation",
             ("B", "T + 1", "D"),
@@ -131,6 +130,7 @@ EXTRAS: dict[str, Extra] = {
             "observations before each decision and after the last",
             _CONTROL,
         ),
+        Extra("opponents", _B, "int", "opponents in the row's group", "sampling.OpponentRollouts and its like"),
         Extra("plain_entropy", _BT, "float", "entropy in nats at temperature 1", _LANGUAGE),
         Extra("point", ("B", "D"), "float", "point that a generative policy made, or was given", _POINTS),
         Extra(

@@ -104,8 +104,8 @@ def averages(side: Side, *, seed: int, step_size: float) -> dict[str, float]:
     budget="answers",
     cost="slow",
     refuted=True,
-    note="Regularisation by tau is what leads there. The limit of exact gradients is the equilibrium without a mixture, "
-    "and lies beside it with one (see `displaced`). The paper's gains of a mixture are of language models.",
+    note="Regularisation by tau is what leads there. The limit of exact gradients is the equilibrium without a mixture "
+    "and lies beside it with one, see `displaced`. The paper's gains of a mixture are of language models.",
 )
 def mixture_helps(side: Side, *, seed: int, step_size: float) -> dict[str, float]:
     return learned(side, compared_sequences(seed), seed, step_size)

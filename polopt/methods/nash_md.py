@@ -45,13 +45,10 @@ def nash_md(
     opponent: Nash-EMA-PG ("average") plays against the policy of averaged parameters, with this decay.
     preference: `rewards.JudgedPreference(judge=...)` for a judge that compares; by default the higher outcome wins.
 
-    `nlhf` is the exact solver. One epoch of a batch: in later ones the bracket stays that of the sampler. TRL's KL term
-    multiplies each token's log-ratio by that token's log-probability alone, which leaves out that early tokens decide
-    later log-ratios; the gradient here is that of the KL divergence of answers.
+    `nlhf` is the exact solver. In later epochs of a batch the bracket stays the sampler's. TRL's KL term multiplies each
+    token's log-ratio by that token's log-probability alone, and leaves out that early tokens decide later log-ratios.
     """
-    against: OpponentPolicy = ReferenceMixture(share=mixture)
-    if opponent == "average":
-        against = AveragedPolicy(decay=decay)
+    against: OpponentPolicy = AveragedPolicy(decay=decay) if opponent == "average" else ReferenceMixture(share=mixture)
     wins = WinRate(preference=OutcomePreference() if preference is None else preference, against="opponents")
     reward: Reward = SumOfRewards(terms=[wins, KLPenalty(coefficient=tau)]) if tau else wins
     return Algorithm(
