@@ -45,7 +45,7 @@ def nash_md(
     opponent: Nash-EMA-PG ("average") plays against the policy of averaged parameters, with this decay.
     preference: `rewards.JudgedPreference(judge=...)` for a judge that compares; by default the higher outcome wins.
 
-    `nlhf` is the exact solver. In later epochs of a batch the bracket stays the sampler's. TRL's KL term multiplies each
+    `nlhf` is the exact solver. In later epochs of a batch the bracket stays the sampler's. TRL's KL term multiplies a
     token's log-ratio by that token's log-probability alone, and leaves out that early tokens decide later log-ratios.
     """
     against: OpponentPolicy = AveragedPolicy(decay=decay) if opponent == "average" else ReferenceMixture(share=mixture)
