@@ -24,7 +24,7 @@ BATCH_STD = (
 # name -> the reason, and the nearest alternative: methods of polopt in backquotes.
 ABSENT = {
     **dict.fromkeys(("cpo", "rrhf", "rpo", "robust-dpo", "exo", "nca"), PAIRS),
-    **dict.fromkeys(("iterative-dpo", "xpo", "nash-md", "dno"), PAIRS),
+    **dict.fromkeys(("iterative-dpo", "xpo", "dno"), PAIRS),
     "spin": PAIRS,
     "bco": LABELS,
     **dict.fromkeys(("dqn", "ddqn", "double-dqn", "rainbow", "c51", "qr-dqn", "iqn", "ddpg", "td3", "sac"), VALUES),

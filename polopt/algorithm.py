@@ -93,7 +93,7 @@ class Algorithm(Part):
 
     def with_advantages(self, experience: Experience) -> Experience:
         """Returns the batch with its shaped `reward` and its `advantage`, computed on the whole of it; no row is left
-        out.
+        out but those of opponents (`Experience.is_opponent`), which only the reward sees.
 
         Reward and credit see no demonstrated rows, unless `judges_demonstrations` is set. Otherwise their reward is
         their outcome, and each of their decisions has advantage 1, which makes the loss a likelihood.
@@ -111,15 +111,18 @@ class Algorithm(Part):
         if demonstrated.all():
             return others
         own = self._credited(experience[~demonstrated], (~demonstrated).nonzero().flatten())
+        learned = ~demonstrated & ~experience.is_opponent
         reward = others.outcome if own.reward.ndim == 1 else ops.per_decision_reward(others.outcome, others.mask)
         joined = Experience.join([own, others.replace(reward=reward).with_missing_fields_of(own)])
-        return joined[torch.cat([(~demonstrated).nonzero(), demonstrated.nonzero()]).flatten().argsort()]
+        return joined[torch.cat([learned.nonzero(), demonstrated.nonzero()]).flatten().argsort()]
 
     def _credited(self, experience: Experience, rows: Tensor | None = None) -> Experience:
         """Computes reward and credit. rows: [B] the rows' numbers in messages, as in `check_values`."""
         with torch.no_grad():
             experience = self.reward.rewarded(experience)
             check_values(experience, by=self.reward, rows=rows)
+            if (opponents := experience.is_opponent).any():
+                experience = experience[~opponents]
             return self.credit.credited(experience)
 
     def _imitated(self, others: Experience) -> Experience:

@@ -123,6 +123,15 @@ class Experience:
         mask = self.extras.get("is_demonstration")
         return torch.zeros(len(self), dtype=torch.bool, device=self.device) if mask is None else mask
 
+    @property
+    def is_opponent(self) -> Tensor:
+        """Mask of the opponents' rows, [B], with which a reward compares the others. A batch without the flag has none.
+
+        They leave the batch once rewards are computed: neither credit nor the objective sees them.
+        """
+        mask = self.extras.get("is_opponent")
+        return torch.zeros(len(self), dtype=torch.bool, device=self.device) if mask is None else mask
+
     def local_rows(self, values: Tensor) -> Tensor:
         """Selects this micro-batch's rows of `values`, which has one entry for each row of `full_batch`: [B of the
         whole, ...] -> [B, ...]."""

@@ -100,6 +100,13 @@ EXTRAS: dict[str, Extra] = {
             "rows that were decided elsewhere, to be imitated",
             "sampling.WithDemonstrations and its like",
         ),
+        Extra(
+            "is_opponent",
+            _B,
+            "bool",
+            "rows that others are compared with, and that are not learned from",
+            "sampling.OpponentRollouts and its like",
+        ),
         Extra("kept", ("B", "T", "K"), "int", "token ids left by a truncated support, -1 for none", _LANGUAGE),
         Extra("kind", _B, "list", "kind of the row's task", _LANGUAGE),
         Extra("level", _B, "int", "depth of the row's prompt in its tree, from 0", "methods.spo_tree.TreeRollouts"),
@@ -123,6 +130,7 @@ EXTRAS: dict[str, Extra] = {
             "observations before each decision and after the last",
             _CONTROL,
         ),
+        Extra("opponents", _B, "int", "opponents in the row's group", "sampling.OpponentRollouts and its like"),
         Extra("plain_entropy", _BT, "float", "entropy in nats at temperature 1", _LANGUAGE),
         Extra("point", ("B", "D"), "float", "point that a generative policy made, or was given", _POINTS),
         Extra(

@@ -37,6 +37,12 @@ def demonstration_batch(seed: int = 0, B: int = 9, T: int = 8, clean: bool = Fal
     return SampleBatch(batch.experience.replace(extras=mark), batch.leaves)
 
 
+def opponent_batch(seed: int = 0, clean: bool = False) -> SampleBatch:
+    """A random batch of which every third row is an opponent's."""
+    batch = random_batch(seed, clean=clean)
+    return batch.replace(extras={"is_opponent": torch.arange(len(batch.mask)) % 3 == 1})
+
+
 def signal_batch(seed: int = 0, clean: bool = False) -> SampleBatch:
     """A random batch with a world's signals of each row: numbers from 0 to 1, and NaN from a judge that failed."""
     batch, g = random_batch(seed, clean=clean), torch.Generator().manual_seed(200 + seed)

@@ -8,7 +8,7 @@ import torch
 from batches import SampleBatch
 from battery import PartRow
 from chat_server import ChatServer, judge_reply
-from row_batches import answer_reward_batch, signal_batch, task_batch, text_batch
+from row_batches import answer_reward_batch, opponent_batch, signal_batch, task_batch, text_batch
 
 from polopt.backends import Chat, PreferenceFit, TextScorer, save_scorer
 from polopt.backends.scorer import ScorerShape
@@ -79,6 +79,8 @@ REWARDS = {
     "dpo's reward": PartRow(PolicyLogRatio(coefficient=0.5, limit=0.4, policy="guide")),
     "win rate": PartRow(WinRate()),
     "win rate of Bradley-Terry": PartRow(WinRate(preference=OutcomePreference(temperature=0.5), own=True)),
+    "win rate against opponents": PartRow(WinRate(against="opponents"), batch=opponent_batch),
+    "win rate beside opponents": PartRow(WinRate(), batch=opponent_batch),
     "win rate by a judge": PartRow(
         WinRate(preference=JudgedPreference(judge=LearnedJudge(link="sigmoid", compares=True))), batch=task_batch
     ),

@@ -77,6 +77,7 @@ LOOPS = (
         po.sampling.TaskSampler,
         po.sampling.RolloutAllocator,
         po.sampling.PromptAugmenter,
+        po.sampling.OpponentPolicy,
     ),
     *(po.sampling.EntropyTemperature, po.sampling.Lookahead, po.backends.Pool),
     *(po.sampling.Predictor, po.sampling.SuccessCounts, po.methods.spo_selfsup.TokenImportance),

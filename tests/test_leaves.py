@@ -15,7 +15,7 @@ ROOT = Path(polopt.__file__).parent
 # The papers on whose sentences other papers build, or against which they measure their claims. All others are leaves.
 ANCESTORS = {
     *("cfr", "dapo", "diffusion_dpo", "diffusion_nft", "dpo", "dr_grpo", "grpo", "gspo", "ipo", "pdis", "ppo"),
-    *("raft", "rebel", "reinforce", "rloo", "sdpo", "sft", "spo", "sppo"),
+    *("online_dpo", "raft", "rebel", "reinforce", "rloo", "sdpo", "sft", "spo", "sppo"),
 }
 
 

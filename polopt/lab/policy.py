@@ -133,6 +133,37 @@ class LinearPolicy(TabularPolicy):
         return self.start + self.features @ self.weights
 
 
+class MixedPolicy:
+    """The geometric mixture of two policies, token by token: the softmax of (1 - share) log p + share log q.
+
+    share: in [0, 1].
+    """
+
+    def __init__(self, policy: Any, other: Any, share: float) -> None:
+        self.policy, self.other, self.share = policy, other, share
+
+    def parameters(self) -> list[Tensor]:
+        """Returns none: the mixture is not trained."""
+        return []
+
+    def evaluate(self, experience: Experience, needs: frozenset[str] = frozenset()) -> Evaluation:
+        """Evaluates the mixture on a batch of the tree's rows. The value is the first policy's."""
+        if self.share in (0, 1):
+            found: Evaluation = (self.other if self.share else self.policy).evaluate(experience, needs)
+            return found
+        own, other = (p.evaluate(experience, needs | {"logits"}) for p in (self.policy, self.other))
+        log_probs = ((1 - self.share) * own.logits + self.share * other.logits).log_softmax(-1)
+        chosen = log_probs.gather(-1, experience.extras["tokens"][..., None])[..., 0]
+        return Evaluation(
+            logp=torch.where(experience.mask, chosen, 0),
+            support=experience.support,
+            entropy=ops.entropy_of(log_probs) if "entropy" in needs else ABSENT,
+            logits=log_probs if "logits" in needs else ABSENT,
+            value=own.value,
+            extras=own.extras,
+        )
+
+
 class TinyTransformer(nn.Module):
     """A causal transformer in float64 over a tree's tokens: the token at t is predicted from those before it.
 

@@ -26,10 +26,12 @@ TREE = Capabilities(
     | {f"extras.{name}" for name in REDUCTIONS},
     layers=True,
     old_outputs=True,
-    source_capabilities=frozenset(CAPABILITIES) - {"fragments", "weights"} | {"rollouts"},
+    source_capabilities=frozenset(CAPABILITIES) - {"fragments"} | {"rollouts"},
     teaches=False,
     clauses={
         "": "needs {names}, which {loop} cannot provide; take another part, or a source of your own",
+        "extras.is_opponent": "compares answers with an opponent's, and nothing samples any; add "
+        "sampling.OpponentRollouts() to sampling.mix",
         SIGNAL: "reads {names}, which {loop} does not tell{nearest}; give them as signals={name: worth of each answer}",
         "teacher": "is not there; make it of the policy and give it as teacher=TreeTeacher(policy, algorithm.teacher)",
     },

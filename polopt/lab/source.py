@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -12,12 +13,13 @@ from polopt import ops
 from polopt.evaluation import Evaluation
 from polopt.experience import Experience
 from polopt.fields import OLD
+from polopt.lab.policy import MixedPolicy
 from polopt.lab.steps import TreeSteps
 from polopt.lab.tree import TokenTree, TreePolicy
 from polopt.policies.lookahead import explore
 from polopt.sampling import Start
 from polopt.sampling.lookahead import LookaheadConfig
-from polopt.sampling.parts import RolloutRequest
+from polopt.sampling.parts import PolicyMixture, RolloutRequest
 from polopt.sampling.source_protocols import AnswerTurn
 from polopt.support import PLAIN, Support
 
@@ -93,7 +95,7 @@ class TreeSource:
         self.signals = {f"signal_{name}": value.flatten() for name, value in (signals or {}).items()}
         self.named = dict(policies or {})
         self.hinted, self.variants = dict(hinted or {}), dict(variants or {})
-        self._leaf_tables: dict[tuple[Support, str], tuple[Experience, Tensor]] = {}
+        self._leaf_tables: dict[tuple[Support, str, PolicyMixture | None], tuple[Experience, Tensor]] = {}
         self._queue: list[int] = []
         self.drawn = self.decided = 0
 
@@ -105,24 +107,60 @@ class TreeSource:
         """Discards the stored evaluations, since the policies have changed."""
         self._leaf_tables.clear()
 
-    def leaf_table(self, support: Support = PLAIN, hidden: str = "") -> tuple[Experience, Tensor]:
+    def leaf_table(
+        self, support: Support = PLAIN, hidden: str = "", mixture: PolicyMixture | None = None
+    ) -> tuple[Experience, Tensor]:
         """Returns every leaf with all its fields, and the sampling probabilities [prompts, answers] with this hidden
-        hint.
+        hint, or of this mixture of policies.
 
         Raises:
-            ValueError: no policy is given for that hint.
+            ValueError: no policy is given for that hint, or of the mixture's name.
         """
-        if (support, hidden) not in self._leaf_tables:
+        key = (support, hidden, mixture)
+        if key not in self._leaf_tables:
             with torch.no_grad():
-                self._leaf_tables[support, hidden] = self._make_leaf_table(support, hidden)
-        return self._leaf_tables[support, hidden]
+                self._leaf_tables[key] = self._make_leaf_table(*key)
+        return self._leaf_tables[key]
 
-    def _make_leaf_table(self, support: Support, hidden: str) -> tuple[Experience, Tensor]:
+    def weights(self) -> Tensor:
+        """Returns a copy of the learner's parameters, as one vector [P]."""
+        return torch.cat([p.detach().flatten() for p in self.policy.parameters()])
+
+    @contextlib.contextmanager
+    def using(self, weights: Tensor) -> Iterator[None]:
+        """Gives the learner these parameters [P] inside of a `with` statement."""
+        own = self.weights()
+        self._set_weights(weights)
+        try:
+            yield
+        finally:
+            self._set_weights(own)
+
+    @torch.no_grad()
+    def _set_weights(self, weights: Tensor) -> None:
+        parameters = list(self.policy.parameters())
+        for p, values in zip(parameters, weights.split([p.numel() for p in parameters]), strict=True):
+            p.copy_(values.view_as(p))
+        self.refresh()
+
+    def _mixed(self, mixture: PolicyMixture) -> MixedPolicy:
+        others = {"reference": self.reference, "previous": self.previous, **self.named}
+        other = others.get(mixture.policy)
+        if other is None:
+            raise ValueError(
+                f"TreeSource: no policy {mixture.policy!r} is given to mix with; give reference=policy, or "
+                f"policies={{{mixture.policy!r}: policy}}"
+            )
+        return MixedPolicy(self.behaviour, other, mixture.share)
+
+    def _make_leaf_table(
+        self, support: Support, hidden: str, mixture: PolicyMixture | None
+    ) -> tuple[Experience, Tensor]:
         if hidden and hidden not in self.hinted:
             raise ValueError(
                 f"TreeSource: no policy is given for the hint {hidden!r}; give one, as hinted={{{hidden!r}: policy}}"
             )
-        behaviour = self.hinted[hidden] if hidden else self.behaviour
+        behaviour = self.hinted[hidden] if hidden else self.behaviour if mixture is None else self._mixed(mixture)
         leaves = self._heated(support)
         evaluation = behaviour.evaluate(leaves, self._outputs)
         own = evaluation if behaviour is self.policy else self.policy.evaluate(leaves, self._outputs)
@@ -173,7 +211,7 @@ class TreeSource:
                 raise ValueError("TreeSource: a look ahead begins at the prompt and ends with the answer")
             batch = self._explored(tasks, copies.tolist(), support, lookahead)
         elif starts is None:  # one draw for all of them
-            batch = self._sample_leaves(*self.leaf_table(support), tasks, copies)
+            batch = self._sample_leaves(*self.leaf_table(support, mixture=request.mixture), tasks, copies)
         else:
             sampled = [
                 self._start(task, count, start, support)

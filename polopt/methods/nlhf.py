@@ -35,10 +35,10 @@ def nlhf(
     decay: of these averages.
     decreasing: the step size is 2 / (tau (t + 1)) in iteration t, at most lr; take lr = 1 / tau.
 
-    This is the exact solver for answers in a table, for one prompt. The paper's other part trains language models by a
-    policy gradient against a mixture that is computed token by token, with mixing weights around 0.1 to 0.4, which is
-    not here. Defaults are ours: the paper gives lr by the number of iterations. Nash-EMA is a heuristic of the paper,
-    without a guarantee; its averages are of a network's parameters, here of a table of logits.
+    This is the exact solver for answers in a table, for one prompt. The paper's other part, which trains language
+    models by a policy gradient against a mixture that is computed token by token, is `nash-md`. Defaults are ours: the
+    paper gives lr by the number of iterations. Nash-EMA is a heuristic of the paper, without a guarantee; its averages
+    are of a network's parameters, here of a table of logits.
     """
     return PreferenceMirrorDescent(
         step_size=HarmonicStepSize(lr=lr) if decreasing else StepSize(lr=lr),

@@ -29,8 +29,8 @@ def spo_minimax(*, lr: float = 0.1) -> PreferenceMirrorDescent:
 
     This is the exact solver for answers in a table, for one prompt, with exponential weights for the learner. In its
     experiments the paper takes any policy optimisation on sampled trajectories, with the proportion of wins against a
-    queue of recent ones as the reward and the last policy as the result; that is not here. lr = 0.1 is ours, and the
-    game's tau is not used.
+    queue of recent ones as the reward and the last policy as the result; that is `spo-self-play`. lr = 0.1 is ours, and
+    the game's tau is not used.
     """
     return PreferenceMirrorDescent(
         step_size=StepSize(lr=lr), regularised=False, opponent=Opponent(), average=IterationWeight()

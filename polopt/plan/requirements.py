@@ -65,9 +65,11 @@ def requirements_of(algorithm: Algorithm, *, kept: float = 0.6, decisions: float
     candidates = {"extras.candidates", "extras.teacher_candidate_logp"} & needs
     names = teacher is not None and bool(candidates) and teacher.names_candidates
     old = {"old_logp", "value"} & needs or any(name.startswith(OLD) for name in needs)
+    # Averages of the weights that opponents are sampled with.
+    copies = sum("weights" in part.source_capabilities for part in algorithm.parts())
     layers = [name for name in evaluates if layer_of(name.removeprefix("extras.")) is not None]
     return MethodRequirements(
-        frozen=policies + (teacher is not None and teacher.keeps_copy),
+        frozen=policies + copies + (teacher is not None and teacher.keeps_copy),
         critic="value" in needs | evaluates,
         own=bool(old) + names,
         other=policies + reads_teacher,

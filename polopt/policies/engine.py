@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Mapping, Sequence
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 
@@ -14,8 +14,8 @@ from polopt.policies.decoder import Decoder
 from polopt.policies.language import LanguagePolicy
 from polopt.policies.lookahead import explore
 from polopt.policies.rollout_record import Sampled
-from polopt.policies.sampler import sample
-from polopt.policies.sampler_steps import DecoderSteps, ModelSteps, check_attention
+from polopt.policies.sampler import sample, sample_steps
+from polopt.policies.sampler_steps import DecoderSteps, MixedSteps, ModelSteps, Steps, check_attention
 from polopt.sampling.lookahead import LookaheadConfig
 from polopt.support import Support
 
@@ -157,6 +157,36 @@ class NativeEngine:
                 ends=lambda token: torch.isin(token, stops),
                 generator=generator,
             )
+
+    def mix(
+        self,
+        contexts: Sequence[Sequence[int]],
+        *,
+        group: int | Sequence[int],
+        support: Support,
+        limit: int,
+        stop: frozenset[int],
+        generator: torch.Generator,
+        other: LanguagePolicy,
+        share: float,
+    ) -> list[Sampled]:
+        """Samples answers like `sample`, from the geometric mixture, token by token, of the policy with another one,
+        whose weight is `share`."""
+        ways: dict[str, Any] = {"group": group, "support": support, "limit": limit, "stop": stop}
+
+        def make() -> Steps:
+            if share in (0, 1):
+                return self._steps(other if share else self.policy)
+            return MixedSteps(self._steps(self.policy), self._steps(other), share)
+
+        with self.policy.arithmetic(self.dtype):
+            return sample_steps(make, contexts, generator=generator, **ways)
+
+    def _steps(self, policy: LanguagePolicy) -> Steps:
+        decoder = policy.decoder
+        if decoder is None:
+            return ModelSteps(policy.model)
+        return DecoderSteps(decoder if self.dtype is None else decoder.computing(self.dtype))
 
     def sync_weights(self, version: int) -> None:
         self.version = version

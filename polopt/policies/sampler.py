@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -45,6 +45,22 @@ def sample(
         ConfigError: a model with recurrent layers.
         FloatingPointError: the model's logits are not finite.
     """
+    make = lambda: ModelSteps(model) if decoder is None else DecoderSteps(decoder)  # noqa: E731
+    ways: dict[str, Any] = {"group": group, "support": support, "limit": limit, "stop": stop, "generator": generator}
+    return sample_steps(make, contexts, **ways)
+
+
+def sample_steps(
+    make: Callable[[], Steps],
+    contexts: Sequence[Sequence[int]],
+    *,
+    group: int | Sequence[int],
+    support: Support,
+    limit: int,
+    stop: frozenset[int],
+    generator: torch.Generator,
+) -> list[Sampled]:
+    """Samples as `sample` does, from the next-token logits of any `Steps`, which `make` returns."""
     if not contexts:
         return []
     if not all(map(len, contexts)):
@@ -52,7 +68,7 @@ def sample(
     copies = copies_of(contexts, group)
     noise = uniform_noise(limit, sum(copies), generator)
     with torch.inference_mode():
-        steps = ModelSteps(model) if decoder is None else DecoderSteps(decoder)
+        steps = make()
         logits = steps.begin(contexts, copies, limit)
         return _continue(steps, logits, noise.to(logits.device), support, stop)
 

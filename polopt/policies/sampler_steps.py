@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from polopt import ops
 from polopt.config import ConfigError
 from polopt.policies.decoder import Decoder
 from polopt.policies.packing import pack
@@ -174,6 +175,41 @@ class ModelSteps:
             logits_to_keep=1,
         )
         return output.logits[:, -1]
+
+
+class MixedSteps:
+    """Steps of the geometric mixture of two policies, whose logits are (1 - share) first + share second: up to a
+    constant of each row, the mixture of their log-probabilities.
+
+    share: strictly between 0 and 1.
+
+    Raises:
+        ValueError: the two have other numbers of token ids.
+    """
+
+    def __init__(self, first: Steps, second: Steps, share: float) -> None:
+        self.both, self.share = (first, second), share
+
+    def begin(self, contexts: Sequence[Sequence[int]], copies: Sequence[int], limit: int) -> Tensor:
+        return self._mixed(*(steps.begin(contexts, copies, limit) for steps in self.both))
+
+    def step(self, token: Tensor) -> Tensor:
+        return self._mixed(*(steps.step(token) for steps in self.both))
+
+    def keep(self, rows: Tensor) -> None:
+        for steps in self.both:
+            steps.keep(rows)
+
+    def fork(self, rows: Tensor) -> None:
+        for steps in self.both:
+            steps.fork(rows)
+
+    def _mixed(self, first: Tensor, second: Tensor) -> Tensor:
+        if first.shape != second.shape:
+            raise ValueError(
+                f"a mixture needs two policies over the same token ids, found {first.shape[-1]} and {second.shape[-1]}"
+            )
+        return (1 - self.share) * ops.wide(first) + self.share * ops.wide(second)
 
 
 def check_attention(model: Any) -> None:

@@ -61,6 +61,13 @@ class VLLMSpec(EngineSpec):
                     f"stages.{stage}: {steered[0]} steers rollouts token by token, which vLLM does not let it; set "
                     "rollout.engine: native, or another sampling"
                 )
+            others = [type(p).__name__ for p in algorithm.parts() if {"mixtures", "weights"} & p.source_capabilities]
+            if others:
+                raise ConfigError(
+                    f"stages.{stage}: {others[0]} samples from another policy than the learner, and vLLM has the "
+                    "learner's weights alone; set rollout.engine: native, or self-play, as "
+                    f"stages.{stage}.but: {{sampling.mix.0.policy: {{part: sampling.OpponentPolicy}}}}"
+                )
             if "entropy" in algorithm.required_fields:
                 readers = sorted(type(part).__name__ for part in algorithm.parts() if "entropy" in part.reads)
                 raise ConfigError(

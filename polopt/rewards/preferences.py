@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -131,23 +131,41 @@ class GaussianPreference(RewardPreference):
 
 
 class WinRate(Reward):
-    """R_i = mean over the rows j of the group of P(i, j): the share of the policy's other answers to the same prompt
-    that row i is preferred to, in [0, 1].
+    """R_i = mean over the rows j of the group of P(i, j): the share of the other answers to the same prompt that row i
+    is preferred to, in [0, 1].
 
-    Its expectation under the policy is 1/2, whatever the preference. A row alone in its group has 1/2.
+    Among the policy's own answers its expectation is 1/2, whatever the preference. A row with which nothing is compared
+    has 1/2, and so has an opponent.
 
     preference: between two rows. own: whether the mean includes the row itself, with 1/2.
-    Source: SPO, arXiv:2401.04056; with `own`, SPPO, arXiv:2405.00675.
+    against: "all" other rows of the group, with the opponents among them, if there are any; or "opponents" alone.
+    Source: SPO, arXiv:2401.04056; with `own`, SPPO, arXiv:2405.00675; against opponents, arXiv:2312.00886.
+
+    Raises:
+        ValueError: `own` in a comparison with opponents alone.
     """
 
     preference: Preference = OutcomePreference()
     own: bool = False
+    against: Literal["all", "opponents"] = "all"
 
-    reads = frozenset({"group"})
     reads_batch: ClassVar[bool] = True
+
+    @property
+    def reads(self) -> frozenset[str]:  # type: ignore[override]
+        return frozenset({"group"} | ({"extras.is_opponent"} if self.against == "opponents" else set()))
+
+    def setup(self) -> None:
+        if self.own and self.against == "opponents":
+            raise ValueError(
+                "rewards.WinRate: own counts the row itself, which is no opponent; set own to false, or against to all"
+            )
 
     def forward(self, experience: Experience) -> Tensor:
         first, second = ordered_pairs(experience.group)
+        opponent = experience.is_opponent
+        counts = ~opponent[first] if self.against == "all" else ~opponent[first] & opponent[second]
+        first, second = first[counts], second[counts]
         won = self.preference(experience, first, second).to(experience.precision)
         total = won.new_zeros(len(experience)).index_add(0, first, won)
         others = won.new_zeros(len(experience)).index_add(0, first, torch.ones_like(won))

@@ -18,9 +18,11 @@ from polopt.sampling.filters import (
 from polopt.sampling.fragments import Fragments
 from polopt.sampling.histories import History, fit, predictor_loss
 from polopt.sampling.lookahead import Lookahead
+from polopt.sampling.opponents import AveragedPolicy, OpponentPolicy, OpponentRollouts, ReferenceMixture, with_opponents
 from polopt.sampling.partial_rollouts import PartialRollouts
 from polopt.sampling.parts import (
     EqualRollouts,
+    PolicyMixture,
     PromptAugmenter,
     RolloutAllocator,
     RolloutRequest,
@@ -43,6 +45,7 @@ from polopt.sampling.task_table import TaskTable
 from polopt.sampling.temperature import EntropyTemperature
 
 __all__ = [
+    "AveragedPolicy",
     "BaseRate",
     "BatchMixer",
     "ConsecutiveTasks",
@@ -60,7 +63,10 @@ __all__ = [
     "MatchedRows",
     "MixedGroups",
     "NonZeroAdvantage",
+    "OpponentPolicy",
+    "OpponentRollouts",
     "PartialRollouts",
+    "PolicyMixture",
     "Pool",
     "Predictor",
     "PreferencePairs",
@@ -68,6 +74,7 @@ __all__ = [
     "PublishedGroup",
     "RatedAnswers",
     "RawTexts",
+    "ReferenceMixture",
     "Replay",
     "ResampledRows",
     "RolloutAllocator",
@@ -105,4 +112,5 @@ __all__ = [
     "predictor_loss",
     "select_rows",
     "self_bleu",
+    "with_opponents",
 ]

@@ -1,13 +1,13 @@
-"""Batch mixers: add demonstrated rows, which are imitated, to the rollouts of a batch.
+"""Batch mixers: add rows to the rollouts of a batch; those here are demonstrated rows, which are imitated.
 
-Each part marks the rows that it adds (`Experience.is_demonstration`). Their likelihood is computed over the rollouts'
-support, so at a temperature other than 1 it is that of the sampler's distribution.
+Each of these marks the rows that it adds (`Experience.is_demonstration`). Their likelihood is computed over the
+rollouts' support, so at a temperature other than 1 it is that of the sampler's distribution.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -18,7 +18,17 @@ from polopt.sampling.source_protocols import DemonstrationSource, SolutionSource
 
 
 class BatchMixer(Part):
-    """`mix(experience, source) -> experience` appends rows to the rollouts of a batch."""
+    """`mix(experience, source) -> experience` appends rows to the rollouts of a batch.
+
+    learned: whether the rows that it adds are learned from.
+    """
+
+    learned: ClassVar[bool] = True
+
+    @property
+    def sampled(self) -> int:
+        """Rollouts that the part samples for each prompt."""
+        return 0
 
     def forward(self, experience: Experience, source: Any) -> Experience:
         raise NotImplementedError

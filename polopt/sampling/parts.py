@@ -35,6 +35,20 @@ class Start:
     hidden: bool = False
 
 
+@dataclasses.dataclass(frozen=True)
+class PolicyMixture:
+    """The geometric mixture, token by token, of the sampler's policy pi with another policy q:
+
+        p(token | prefix) ~ pi(token | prefix)^(1 - share) q(token | prefix)^share
+
+    policy: the name of q, a policy beside the learner: `reference`, `previous`, or one that the stage names.
+    share: in [0, 1]; 0 is pi, 1 is q.
+    """
+
+    policy: str
+    share: float
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class RolloutRequest:
     """A request for rollouts to a source.
@@ -47,6 +61,7 @@ class RolloutRequest:
     starts: the beginning of each task's rollouts, one for each of `tasks`; None for plain ones.
     lookahead: makes the first lookahead.branches(copies) rows of each task the leaves of a tree; the source needs the
         capability "steps".
+    mixture: samples from a mixture of the policy with another one; the source needs the capability "mixtures".
     """
 
     tasks: Tensor
@@ -55,6 +70,7 @@ class RolloutRequest:
     max_decisions: int | None = None
     starts: Sequence[Start] | None = None
     lookahead: LookaheadConfig | None = None
+    mixture: PolicyMixture | None = None
 
     @property
     def counts(self) -> Tensor:

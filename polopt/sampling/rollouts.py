@@ -43,7 +43,8 @@ class Rollouts(Sampling):
     select: filters, in order.
     refills: how many further times to sample if the filters left less than a full batch; rows beyond a full batch are
         dropped, whole groups at a time, so that no group's statistics lose a row.
-    mix: parts that add rows to the rollouts in the end, in order, beyond the rows of the loop's batch.
+    mix: parts that add rows to the rollouts in the end, in order, beyond the rows of the loop's batch: demonstrations,
+        or opponents that the rollouts are compared with.
     """
 
     group: int = 8
@@ -62,11 +63,17 @@ class Rollouts(Sampling):
                 f"sampling.Rollouts: need group >= 1 and refills >= 0, found {self.group} and {self.refills}"
             )
         self.budget.check(self.group)
-        if self.mix and (self.support.truncated or self.support.by_entropy is not None or self.adapt is not None):
+        learned, opponents = ([part for part in self.mix if part.learned is kind] for kind in (True, False))
+        if learned and (self.support.truncated or self.support.by_entropy is not None or self.adapt is not None):
             raise ValueError(
-                f"sampling.Rollouts: {self.mix[0]!r} adds decisions of others, which may have no probability under "
+                f"sampling.Rollouts: {learned[0]!r} adds decisions of others, which may have no probability under "
                 f"top-k and top-p and have no temperature of their own; sample with top_k 0, top_p 1 and one "
                 f"temperature, found {self.support} and adapt={self.adapt!r}"
+            )
+        if opponents and self.guide is not None:
+            raise ValueError(
+                f"sampling.Rollouts: {opponents[0]!r} compares answers to plain prompts, and guide = {self.guide!r} "
+                "changes how rollouts begin; set guide to null, or leave the opponents out"
             )
 
     def forward(self, source: Source) -> Experience:
@@ -111,11 +118,13 @@ class Rollouts(Sampling):
 
     @property
     def compared(self) -> int | None:
-        return None if self.mix else self.budget.fixed(self.group)
+        return None if any(part.learned for part in self.mix) else self.budget.fixed(self.group)
 
     def sampling_overhead(self, kept: float, decisions: float) -> float:
-        """Returns the number of whole batches whose kept rows fill one batch, 1 + refills at most."""
-        return float(min(1 + self.refills, math.ceil(1 / kept))) if self.select else 1.0
+        """Returns the number of whole batches whose kept rows fill one batch, 1 + refills at most, and the rollouts of
+        opponents for each row."""
+        batches = float(min(1 + self.refills, math.ceil(1 / kept))) if self.select else 1.0
+        return batches + sum(part.sampled for part in self.mix) / self.group
 
     def draw(self, source: Source, rows: int) -> Experience:
         """Samples about `rows` rows: whole groups, and at least one."""

@@ -234,8 +234,8 @@ class FragmentSource(Protocol):
         ...
 
 
-# Capability -> the protocol of the sources that have it. "steps" has no member: such a source plays requests with a
-# `lookahead`.
+# Capability -> the protocol of the sources that have it. "steps" and "mixtures" have no member: such sources play
+# requests with a `lookahead`, and with a `mixture`.
 CAPABILITIES: Mapping[str, type] = {
     "continuations": ContinuingSource,
     "demonstrations": DemonstrationSource,
@@ -243,6 +243,7 @@ CAPABILITIES: Mapping[str, type] = {
     "fragments": FragmentSource,
     "gradient_norms": GradientNormSource,
     "imported_answers": ImportingSource,
+    "mixtures": Source,
     "pairs": PairSource,
     "rated": RatedSource,
     "prompts": PromptSource,

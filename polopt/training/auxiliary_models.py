@@ -9,6 +9,7 @@ from torch import Tensor
 
 from polopt.algorithm import Algorithm
 from polopt.policies.language import LanguagePolicy
+from polopt.sampling import OpponentPolicy
 from polopt.teachers import ContrastTeacher, SelfTeacher, TeacherSpec
 from polopt.training.contrast_model import ContrastModels
 from polopt.training.process_group import ProcessGroup
@@ -33,7 +34,9 @@ class AuxiliaryModels:
     ) -> None:
         self.references = References(policy, algorithm, named)
         self.teacher = self._teacher(policy, algorithm.teacher, rows, team)
-        compared = frozenset[str]().union(*(p.reads for p in algorithm.parts() if p is not algorithm.teacher))
+        # A teacher evaluates its policies itself, and an opponent's are sampled from.
+        readers = (p for p in algorithm.parts() if not isinstance(p, TeacherSpec | OpponentPolicy))
+        compared = frozenset[str]().union(*(p.reads for p in readers))
         self.compared = {field: p for field, p in self.references.policies.items() if field in compared}
 
     def _teacher(

@@ -9,10 +9,11 @@ from typing import Any
 
 import torch
 
+from polopt.fields import policy_field
 from polopt.policies.engine import Engine, NativeEngine
 from polopt.policies.language import LanguagePolicy
 from polopt.policies.rollout_record import Sampled
-from polopt.sampling import Start
+from polopt.sampling import PolicyMixture, Start
 from polopt.sampling.lookahead import LookaheadConfig
 from polopt.support import Support
 from polopt.training.episode_record import EpisodeRecord, first
@@ -26,7 +27,8 @@ class EpisodePlayer(EpisodeReplayer):
     """A player that samples the policy's answers in a batch of episodes, turn by turn.
 
     engine: the sampler of the policy's answers; polopt's own if None. executor: runs the episodes; this process if
-    None. seconds: spent so far, by kind of work. sampled: tokens that were sampled so far.
+    None. seconds: spent so far, by kind of work. sampled: tokens that were sampled so far. policies: the policies
+    beside the learner that answers can be sampled from, by the field of the batch that each fills in.
     """
 
     def __init__(
@@ -41,6 +43,7 @@ class EpisodePlayer(EpisodeReplayer):
         self.engine = NativeEngine(policy) if engine is None else engine
         self.seconds = {"rollout": 0.0, "reward": 0.0}
         self.sampled = 0
+        self.policies: Mapping[str, LanguagePolicy] = {}
 
     def play(
         self,
@@ -51,6 +54,7 @@ class EpisodePlayer(EpisodeReplayer):
         window: int | None = None,
         starts: Sequence[Start] | None = None,
         lookahead: LookaheadConfig | None = None,
+        mixture: PolicyMixture | None = None,
     ) -> list[EpisodeRecord]:
         """Plays `copies` episodes of each task (one number, or one each), task by task; as `go_on` from their openings.
 
@@ -60,7 +64,7 @@ class EpisodePlayer(EpisodeReplayer):
         counts = [copies] * len(tasks) if isinstance(copies, int) else copies
         starts = [Start()] * len(tasks) if starts is None else starts
         rows = self._begin(tasks, counts, starts)
-        self.go_on(rows, [count for count in counts if count], support, generator, window, lookahead)
+        self.go_on(rows, [count for count in counts if count], support, generator, window, lookahead, mixture)
         return rows
 
     def _begin(self, tasks: Sequence[Task], counts: Sequence[int], starts: Sequence[Start]) -> list[EpisodeRecord]:
@@ -101,6 +105,7 @@ class EpisodePlayer(EpisodeReplayer):
         generator: torch.Generator,
         window: int | None = None,
         lookahead: LookaheadConfig | None = None,
+        mixture: PolicyMixture | None = None,
     ) -> None:
         """Samples the rest of the episodes. The first copies[0] rows have the same context, and so do the next
         copies[1].
@@ -108,14 +113,14 @@ class EpisodePlayer(EpisodeReplayer):
         An answer that is cut off by the token limit, or by the end of the model's context, is not passed to the world:
         its episode is truncated. window: how many more tokens the policy may decide in each row; an episode that is not
         over then stays incomplete. lookahead: how the first answers are sampled, by an engine that supports it; later
-        ones are sampled independently.
+        ones are sampled independently. mixture: samples from that mixture of policies, by such an engine.
         """
         for row in rows:
             row.remaining = window
         going, shares = list(rows), list(copies)
         while going:
             rooms = [min(self.limit - row.answer_length, row.remaining or self.limit) for row in going]
-            answers = self._answers(going, shares, rooms, support, generator, lookahead)
+            answers = self._answers(going, shares, rooms, support, generator, lookahead, mixture)
             self._advance(going, [first(answer, room) for answer, room in zip(answers, rooms, strict=True)])
             going = [row for row in going if not row.over and row.remaining != 0]
             shares, lookahead = [1] * len(going), None
@@ -128,6 +133,7 @@ class EpisodePlayer(EpisodeReplayer):
         support: Support,
         generator: torch.Generator,
         lookahead: LookaheadConfig | None,
+        mixture: PolicyMixture | None,
     ) -> list[Sampled]:
         """Samples an answer for each row, of at least rooms[i] tokens unless it stops or its context ends before. All
         are sampled in one call, but for those whose context has no room for the longest of them."""
@@ -142,7 +148,8 @@ class EpisodePlayer(EpisodeReplayer):
             contexts = [rows[group.start].context for group in several]
             copies = [group.stop - group.start for group in several]
             places = [i for group in several for i in range(group.start, group.stop)]
-            found |= zip(places, self._sample(contexts, copies, limit, support, generator, lookahead), strict=True)
+            answers = self._sample(contexts, copies, limit, support, generator, lookahead, mixture)
+            found |= zip(places, answers, strict=True)
         return [found[i] for i in range(len(rows))]
 
     def _sample(
@@ -153,10 +160,14 @@ class EpisodePlayer(EpisodeReplayer):
         support: Support,
         generator: torch.Generator,
         lookahead: LookaheadConfig | None,
+        mixture: PolicyMixture | None,
     ) -> list[Sampled]:
         start = time.perf_counter()
         settings: dict[str, Any] = {"group": group, "support": support, "limit": limit, "stop": self.policy.stop}
-        if lookahead is None or lookahead.share == 0:
+        if mixture is not None:
+            settings |= {"other": self.policies[policy_field(mixture.policy)], "share": mixture.share}
+            answers = self.engine.mix(contexts, generator=generator, **settings)  # type: ignore[attr-defined]
+        elif lookahead is None or lookahead.share == 0:
             answers = self.engine.sample(contexts, generator=generator, **settings)
         else:
             answers = self.engine.explore(contexts, look=lookahead, generator=generator, **settings)  # type: ignore[attr-defined]

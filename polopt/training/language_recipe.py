@@ -11,6 +11,7 @@ from pydantic_core import PydanticCustomError
 from polopt.algorithm import Algorithm
 from polopt.config import Config, ConfigError, PlainMap
 from polopt.names import nearest
+from polopt.part_names import name_of
 from polopt.policies.adapter import AdapterSpec
 from polopt.policies.engine import NativeSpec
 from polopt.policies.vllm import VLLMSpec
@@ -238,8 +239,25 @@ class LanguageRecipe(Recipe):
         for name, algorithm in found.items():
             if self.cluster is not None:
                 check_ahead(name, algorithm, self.cluster)
+            self._check_other_policies(name, algorithm)
         self.rollout.check(found, dtype=self.policy.dtype, device=self.device, evaluation=self.evaluation.support)
         return found
+
+    def _check_other_policies(self, stage: str, algorithm: Algorithm) -> None:
+        """Raises an error where rollouts of another policy than the learner are needed and cannot be sampled.
+
+        Raises:
+            ConfigError: naming the part, the setting and the fix.
+        """
+        elsewhere = {"cluster": self.cluster is not None, "parallel: fsdp": self.parallel == "fsdp"}
+        for part in algorithm.parts():
+            if {"mixtures", "weights"} & part.source_capabilities:
+                for setting in (name for name, there in elsewhere.items() if there):
+                    raise ConfigError(
+                        f"stages.{stage}: {name_of(type(part))} samples from another policy than the learner, which "
+                        f"must lie whole in this process, and the recipe has {setting}; leave that out, or take self-"
+                        f"play, as stages.{stage}.but: {{sampling.mix.0.policy: {{part: sampling.OpponentPolicy}}}}"
+                    )
 
     def require_installed(self) -> None:
         self.rollout.require()

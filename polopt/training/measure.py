@@ -79,7 +79,7 @@ def describe(experience: Experience) -> dict[str, Any]:
 def metrics_of(part: Part, experience: Experience) -> dict[str, float]:
     """Computes the `batch_metrics` of a part, and of its active inner parts, on the rollouts of a batch. Of two parts
     with a metric of one name the later has a number behind it."""
-    rollouts = experience[~experience.is_demonstration]
+    rollouts = experience[~experience.is_demonstration & ~experience.is_opponent]
     found: dict[str, float] = {}
     if experience.rollout_logp is None or not rollouts.mask.any():
         return found

@@ -39,7 +39,7 @@ LANGUAGE = Capabilities(
     | {f"extras.{name}" for name in REDUCTIONS},
     layers=True,
     old_outputs=True,
-    source_capabilities=frozenset(CAPABILITIES) - {"fragments", "weights"} | {"rollouts"},
+    source_capabilities=frozenset(CAPABILITIES) - {"fragments"} | {"rollouts"},
     clauses={
         "": _CANNOT + "take another part, or train it in a loop of your own",
         "value_target": _CANNOT + "take a credit that has targets for a critic, as credit: {part: credit.GAE, cut: "
@@ -47,6 +47,8 @@ LANGUAGE = Capabilities(
         **dict.fromkeys(
             TEACHER_FIELDS, _CANNOT + "give the algorithm a teacher, as teacher: {part: teachers.SelfTeacher}"
         ),
+        "extras.is_opponent": "compares answers with an opponent's, and nothing samples any; add an opponent to the "
+        "sampling, as sampling.mix: [{part: sampling.OpponentRollouts}]",
         "extras.extrapolation": _CANNOT + "give the algorithm a teacher, as teacher: {part: teachers.ContrastTeacher}",
     },
 )

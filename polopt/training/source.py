@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -60,9 +61,8 @@ class LanguageSource:
 
     def rollout(self, request: RolloutRequest) -> Experience:
         tasks, limit = self._tasks(request.tasks.tolist()), request.max_decisions
-        rows = self.player.play(
-            tasks, request.counts.tolist(), request.support, self.tokens, limit, request.starts, request.lookahead
-        )
+        counts, steered = request.counts.tolist(), (request.lookahead, request.mixture)
+        rows = self.player.play(tasks, counts, request.support, self.tokens, limit, request.starts, *steered)
         experience = self._experience(rows, request.support)
         return experience.replace(extras={"index": request.tasks.to(experience.device)[experience.group]})
 
@@ -164,6 +164,26 @@ class LanguageSource:
             slopes = torch.autograd.grad(logp, parameters, allow_unused=True)
             norms.append(torch.stack([s.norm() for s in slopes if s is not None]).norm())
         return torch.stack(norms).to(experience.device)
+
+    def weights(self) -> Tensor:
+        """Returns a copy of the learner's parameters, as one vector [P]."""
+        return torch.cat([p.detach().flatten() for p in self.player.policy.own_parameters().values()])
+
+    @contextlib.contextmanager
+    def using(self, weights: Tensor) -> Iterator[None]:
+        """Gives the learner these parameters [P] inside of a `with` statement."""
+        own = self.weights()
+        self._set_weights(weights)
+        try:
+            yield
+        finally:
+            self._set_weights(own)
+
+    @torch.no_grad()
+    def _set_weights(self, weights: Tensor) -> None:
+        parameters = list(self.player.policy.own_parameters().values())
+        for p, values in zip(parameters, weights.split([p.numel() for p in parameters]), strict=True):
+            p.copy_(values.view_as(p))
 
     def greedy(self, tasks: Sequence[Task]) -> list[float]:
         """Returns the reward of the policy's greedy answer to each task."""

@@ -48,6 +48,8 @@ class StageLearning:
         self.team = ProcessGroup() if team is None else team
         self.learner = Learner(domain.learned, algorithm, stage, generator, team)
         self.auxiliary_models = AuxiliaryModels(domain.learned, algorithm, stage.micro_rows, team, named)
+        if any("mixtures" in part.source_capabilities for part in algorithm.parts()):
+            source.player.policies = self.auxiliary_models.references.policies
 
     def begin(self, run: Run, stage: str) -> None:
         """Begins the stage anew."""
