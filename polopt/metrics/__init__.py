@@ -1,6 +1,14 @@
 """Evaluation: estimates with confidence intervals, comparisons over seeds, training diagnostics."""
 
 from polopt.metrics.action_values import ActionValueModel, ActionValues, LoggedValues, TabularValues
+from polopt.metrics.agreement import (
+    AnnotatorAgreement,
+    PreferenceLabels,
+    annotator_agreement,
+    cohen_kappa,
+    krippendorff_alpha,
+    preference_labels,
+)
 from polopt.metrics.audit import VerifierErrors, audit_verifier
 from polopt.metrics.classification import average_precision, balanced_accuracy
 from polopt.metrics.compare import (
@@ -75,6 +83,7 @@ from polopt.metrics.weighted import WeightedTerms, WeightsError
 __all__ = [
     "ActionValueModel",
     "ActionValues",
+    "AnnotatorAgreement",
     "Comparison",
     "ComparisonRow",
     "Concordance",
@@ -99,6 +108,7 @@ __all__ = [
     "OffPolicyEstimator",
     "PerDecisionImportanceSampling",
     "PreferenceAudit",
+    "PreferenceLabels",
     "PreferenceRow",
     "PrinciplePreferences",
     "Priorities",
@@ -119,6 +129,7 @@ __all__ = [
     "VerifierErrors",
     "WeightedTerms",
     "WeightsError",
+    "annotator_agreement",
     "anytime_interval",
     "anytime_p",
     "attempts",
@@ -132,6 +143,7 @@ __all__ = [
     "calibration_error",
     "chronological",
     "clopper_pearson",
+    "cohen_kappa",
     "concordance",
     "correction",
     "correlation",
@@ -149,6 +161,7 @@ __all__ = [
     "idealised_margin",
     "improvement",
     "iqm",
+    "krippendorff_alpha",
     "least_true_gain",
     "logged_decisions",
     "logged_row",
@@ -166,6 +179,7 @@ __all__ = [
     "perplexity",
     "policy_stability",
     "power",
+    "preference_labels",
     "priorities",
     "probability_of_improvement",
     "proxy_hacking",
