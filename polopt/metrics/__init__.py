@@ -54,7 +54,7 @@ from polopt.metrics.intervals import (
 )
 from polopt.metrics.logged import LoggedDataError, LoggedDecisions
 from polopt.metrics.logged_rows import LoggedRow, logged_decisions, logged_row, logged_table
-from polopt.metrics.metric import LoggedMetric, Measured, Metric, MetricError
+from polopt.metrics.metric import BoundPlot, LoggedMetric, Measured, Metric, MetricError
 from polopt.metrics.mismatch import Mismatch, effective_sample_size, logp_mismatch
 from polopt.metrics.near_duplicates import near_duplicates
 from polopt.metrics.noise import GradientNoise, gradient_noise
@@ -84,6 +84,7 @@ __all__ = [
     "ActionValueModel",
     "ActionValues",
     "AnnotatorAgreement",
+    "BoundPlot",
     "Comparison",
     "ComparisonRow",
     "Concordance",
