@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from polopt.cli import wording
-from polopt.cli.command_group import CommandGroup, checked
+from polopt.cli.command_group import CommandGroup, UsageError, checked
 
 if TYPE_CHECKING:
     from polopt.metrics import Interval
@@ -38,26 +40,71 @@ def preferences(
         str | None,
         typer.Option("--position", metavar="FIELD", help="True where the preferred answer was shown first."),
     ] = None,
-    beta: Annotated[float, typer.Option("--beta", help="Of DPO, for the pairs that it can turn.")] = 0.1,
+    annotator: Annotated[
+        str | None,
+        typer.Option("--annotator", metavar="FIELD", help="The name of the row's annotator: agreement and discretion."),
+    ] = None,
+    objective: Annotated[
+        str,
+        typer.Option(
+            "--objective", metavar="METHOD", help="Whose turned pairs to count.", autocompletion=wording.complete_method
+        ),
+    ] = "dpo",
+    changes: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of the objective; repeatable.")
+    ] = None,
+    beta: Annotated[float | None, typer.Option("--beta", help="The same as --set beta=.")] = None,
     target_loss: Annotated[
         float, typer.Option("--target-loss", help="The loss of a pair at which training is expected to end.")
     ] = 0.5,
+    model: Annotated[
+        Path | None,
+        typer.Option("--model", metavar="FOLDER", help="The reference, to compute its log-probabilities of the pairs."),
+    ] = None,
+    html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write the audit as one page.")] = None,
     as_json: Annotated[bool, typer.Option("--json")] = False,
 ) -> None:
     """Audit preference pairs: copies and near-copies, conflicts, circles, leaks, length and position bias, label noise,
-    and, with the reference's log-probabilities, the pairs that DPO leaves wrong."""
+    annotators, and, with the reference's log-probabilities, the pairs that an objective leaves wrong."""
     from polopt.training.auditing import audit_file
 
-    with checked():
-        audit = audit_file(file, heldout, position=position, beta=beta, target_loss=target_loss)
+    settings = wording.settings(changes or [])
+    if beta is not None and settings.setdefault("beta", beta) != beta:
+        raise UsageError(f"--beta {beta:g} and --set beta={settings['beta']} differ; leave one of the two")
+    screen = wording.screen(stderr=as_json)
+    with checked(), screen.status(f"Auditing {file} …") if screen.is_terminal else nullcontext():
+        audit = audit_file(
+            file,
+            heldout,
+            position=position,
+            annotator=annotator,
+            objective=objective,
+            settings=settings,
+            target_loss=target_loss,
+            model=model,
+        )
+    if html is not None:
+        _write_page(audit, file, html)
     if as_json:
         typer.echo(json.dumps({"file": str(file), **audit.record()}, indent=1, ensure_ascii=False))
         return
-    screen = wording.screen()
+    _show(audit, screen)
+    if html is not None:
+        screen.print(f"Report  {html}", soft_wrap=True)
+
+
+def _write_page(audit: FileAudit, file: Path, page: Path) -> None:
+    from polopt.report import write_audit
+
+    with checked():
+        write_audit(audit, file, page)
+
+
+def _show(audit: FileAudit, screen: Console) -> None:
     screen.print(_table(audit))
     for line, problem in list(audit.malformed.items())[:SHOWN]:
         screen.print(Text(f"Line {line}: {problem}", style="red"), soft_wrap=True)
-    for caution in audit.found.cautions:
+    for caution in audit.cautions:
         screen.print(Text(f"Caution: {caution}.", style="yellow"), soft_wrap=True)
 
 
@@ -81,11 +128,41 @@ def _table(audit: FileAudit) -> Table:
         ("label noise", found.label_noise),
     ):
         table.add_row(name, *_rate(interval))
-    if audit.ranking is not None:
-        values = audit.ranking.values
-        table.add_row("reference ranks right", *_rate(audit.ranking.intervals["reference_accuracy"]))
-        table.add_row("DPO leaves wrong", f"{1 - values['flippable']:.1%}", "of all pairs, at the target loss")
+    _annotators(table, audit)
+    if audit.flips is not None:
+        flips, name = audit.flips, audit.flips.criterion.method
+        right = flips.measured.intervals["reference_accuracy"]
+        table.add_row("reference ranks right", *_rate(right))
+        left = flips.left_wrong
+        share = f"{len(left) / len(flips.lines):.1%}"
+        where = f": {_lines([left])}" if left else ""
+        table.add_row(f"{name} leaves wrong", share, f"of all pairs, at the target loss{where}")
     return table
+
+
+def _annotators(table: Table, audit: FileAudit) -> None:
+    """Adds the rows on annotators and principles, where these are known."""
+    if audit.agreement is not None:
+        agreement = audit.agreement
+        table.add_row("annotators", str(len(agreement.names)), f"{agreement.shared} pairs labelled by two or more")
+        table.add_row("Krippendorff's alpha", *_number(agreement.alpha))
+        for (one, other), kappa in list(agreement.kappa.items())[:SHOWN]:
+            table.add_row(Text(f"Cohen's kappa of {one} and {other}"), *_number(kappa))
+        for name, interval in list(agreement.with_others.items())[:SHOWN]:
+            table.add_row(Text(f"{name} agrees with others"), *_rate(interval))
+    if audit.discretion is not None:
+        for name in ("consensus", "conflict"):
+            table.add_row(f"principles in {name}", *_rate(audit.discretion.intervals[name]))
+        against = "arbitrariness of "
+        for name, interval in audit.discretion.intervals.items():
+            if name.startswith(against):
+                table.add_row(Text(f"{name.removeprefix(against)} against consensus"), *_rate(interval))
+
+
+def _number(interval: Interval | None) -> tuple[str, str]:
+    if interval is None:
+        return "-", "not known from these rows"
+    return f"{interval.estimate:.2f}", f"[{interval.low:.2f}, {interval.high:.2f}] ({interval.level:.0%})"
 
 
 def _rate(interval: Interval | None) -> tuple[str, str]:

@@ -45,6 +45,10 @@ def measure(
         list[str] | None,
         typer.Option("--column", metavar="NAME=COLUMN", help="The file's own name of a column; repeatable."),
     ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="FILE", help="Write the result as one page, with the metric's plot."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json")] = False,
 ) -> None:
     """Measure a file, of logged decisions for one: an estimate, its interval, and how far to trust them."""
@@ -53,7 +57,12 @@ def measure(
 
     with checked():
         part = catalogue.metric(metric, **wording.settings(changes or []))
-        found = measuring.measure(part, file, _columns(column or []))
+        data = measuring.data_of(part, file, _columns(column or []))
+        found: Measured = part(data)
+        if html is not None:
+            from polopt.report import write_measured
+
+            write_measured(part, metric, data, found, file, html)
     if as_json:
         typer.echo(json.dumps({"metric": metric, "file": str(file), **plain(found)}, indent=1, ensure_ascii=False))
         return
@@ -61,6 +70,8 @@ def measure(
     screen.print(_table(found))
     for caution in found.cautions:
         screen.print(Text(f"\nCaution: {caution}.", style="yellow"), soft_wrap=True)
+    if html is not None:
+        screen.print(f"Report  {html}", soft_wrap=True)
 
 
 def _columns(pairs: list[str]) -> dict[str, str]:

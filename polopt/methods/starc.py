@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from polopt.method import Paper, method
-from polopt.metrics import Interval, Measured, Metric, MetricError
+from polopt.metrics import BoundPlot, Interval, Measured, Metric, MetricError
 from polopt.metrics.reward_distance import (
     SampledRewardPair,
     TabularRewardPair,
@@ -21,7 +21,7 @@ from polopt.metrics.reward_distance import (
     val,
     val_potential,
 )
-from polopt.metrics.reward_regret import number_of_policies, return_range, reward_regret
+from polopt.metrics.reward_regret import number_of_policies, return_range, return_spread, reward_regret
 from polopt.metrics.reward_rows import TRANSITION_ROWS
 from polopt.part import Part
 
@@ -180,6 +180,7 @@ class RewardDistance(Metric):
     max_policies: int = 1024
     level: float = 0.95
     resamples: int = 1000
+    random_rewards: int = 200
     seed: int = 0
 
     rows = TRANSITION_ROWS
@@ -187,10 +188,10 @@ class RewardDistance(Metric):
     def setup(self) -> None:
         if not 0 <= self.gamma < 1:
             raise ValueError(f"methods.starc.RewardDistance: gamma must be in [0, 1), found {self.gamma}")
-        if not 0 < self.level < 1 or self.resamples < 1 or self.max_policies < 0:
+        if not 0 < self.level < 1 or min(self.resamples, self.random_rewards) < 1 or self.max_policies < 0:
             raise ValueError(
-                "methods.starc.RewardDistance: need level in (0, 1), resamples >= 1 and max_policies >= 0, found "
-                f"{self.level}, {self.resamples} and {self.max_policies}"
+                "methods.starc.RewardDistance: need level in (0, 1), resamples and random_rewards >= 1, max_policies "
+                f">= 0, found {self.level}, {self.resamples}, {self.random_rewards} and {self.max_policies}"
             )
 
     def measure(self, data: TabularRewardPair | SampledRewardPair) -> Measured:
@@ -232,6 +233,60 @@ class RewardDistance(Metric):
         expected = [(problem.transitions * r).sum(-1) for r in (apart, problem.reward)]
         spread, span = (return_range(problem, r, self.gamma) for r in expected)
         return min(size * spread / span, 1.0) if size and span > 0 else 0.0
+
+    def slope(self, problem: TabularRewardPair) -> float:
+        """Returns U of worst regret <= U d(R1, R2) for all R2: n(c(R1)) times the largest spread of returns of a reward
+        of norm 1, over max J1 - min J1. It is 0 where R1 is trivial, whose regret is 0.
+
+        Raises:
+            MetricError: a canonical form that moves the returns of two policies apart, for which there is no U.
+            MetricDataError: more than `max_policies` deterministic policies.
+        """
+        if not self.canonical.shifts_returns:
+            raise MetricError(f"{self.canonical!r} changes the order of policies, so its distance bounds no regret")
+        size = self.standardised(problem, problem.reward)[1]
+        span = return_range(problem, (problem.transitions * problem.reward).sum(-1), self.gamma)
+        if not size or span <= 0:
+            return 0.0
+        levelled, order = self.canonical.over_successors, ORDERS[self.metric]
+        return (
+            size / span * return_spread(problem, self.gamma, order, levelled=levelled, max_policies=self.max_policies)
+        )
+
+    def plot(self, data: TabularRewardPair | SampledRewardPair) -> BoundPlot | None:
+        """Returns distance and worst regret of random rewards in the place of R2, under U d; None of samples, of too
+        many policies, and without U.
+
+        There are `random_rewards` rewards cos(a) R1 + sin(a) noise, both divided by the norms of their canonical forms,
+        with angles a from 0 to pi, so from R1 to its opposite, and standard normal noise.
+        """
+        if isinstance(data, SampledRewardPair) or not self.canonical.shifts_returns:
+            return None
+        if number_of_policies(data) > self.max_policies:
+            return None
+        draw = torch.Generator().manual_seed(self.seed)
+        pairs, own = [data], self._scaled(data, data.reward)
+        for angle in torch.linspace(0, torch.pi, self.random_rewards, dtype=torch.double):
+            noise = torch.randn(data.reward.shape, generator=draw, dtype=torch.double)
+            pairs.append(data.replace(other=angle.cos() * own + angle.sin() * self._scaled(data, noise)))
+        table = distances_and_regrets(pairs, {"distance": self})
+        return BoundPlot(
+            x=table["distance"][1:],
+            y=table["regret"][1:],
+            at=(float(table["distance"][0]), float(table["regret"][0]), "other_reward"),
+            slope=self.slope(data),
+            ceiling=1.0,
+            x_name="distance to the reward",
+            y_name="worst regret, share of the range of returns",
+            points_name="random rewards",
+            bound_name="bound, U times the distance",
+            title="What a reward at this distance can cost",
+            caption="Each point is a random reward that is optimised in the place of the first one: its distance, and "
+            "the largest loss of return that the exchange can cause. None can lie above the line, which is 1 at most.",
+        )
+
+    def _scaled(self, problem: TabularRewardPair, reward: Tensor) -> Tensor:
+        return reward / (self.standardised(problem, reward)[1] or 1.0)
 
     def _of_samples(self, data: SampledRewardPair) -> Measured:
         one = self.canonical.sampled(data.reward, data.value, data.next_value, self.gamma).numpy()

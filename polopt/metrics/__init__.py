@@ -1,6 +1,14 @@
 """Evaluation: estimates with confidence intervals, comparisons over seeds, training diagnostics."""
 
 from polopt.metrics.action_values import ActionValueModel, ActionValues, LoggedValues, TabularValues
+from polopt.metrics.agreement import (
+    AnnotatorAgreement,
+    PreferenceLabels,
+    annotator_agreement,
+    cohen_kappa,
+    krippendorff_alpha,
+    preference_labels,
+)
 from polopt.metrics.audit import VerifierErrors, audit_verifier
 from polopt.metrics.calibration import (
     ReliabilityBin,
@@ -57,7 +65,7 @@ from polopt.metrics.least_error import LeastError
 from polopt.metrics.logged import LoggedDataError, LoggedDecisions
 from polopt.metrics.logged_rows import LoggedRow, logged_decisions, logged_row, logged_table
 from polopt.metrics.marginalised import MarginalImportanceSampling
-from polopt.metrics.metric import LoggedMetric, Measured, Metric, MetricError
+from polopt.metrics.metric import BoundPlot, LoggedMetric, Measured, Metric, MetricError
 from polopt.metrics.mismatch import Mismatch, effective_sample_size, logp_mismatch
 from polopt.metrics.near_duplicates import near_duplicates
 from polopt.metrics.noise import GradientNoise, gradient_noise
@@ -87,6 +95,8 @@ from polopt.metrics.weighted import WeightedTerms, WeightsError
 __all__ = [
     "ActionValueModel",
     "ActionValues",
+    "AnnotatorAgreement",
+    "BoundPlot",
     "ClippedWeights",
     "Comparison",
     "ComparisonRow",
@@ -115,6 +125,7 @@ __all__ = [
     "OffPolicyEstimator",
     "PerDecisionImportanceSampling",
     "PreferenceAudit",
+    "PreferenceLabels",
     "PreferenceRow",
     "PrinciplePreferences",
     "Priorities",
@@ -139,6 +150,7 @@ __all__ = [
     "WeightLimit",
     "WeightedTerms",
     "WeightsError",
+    "annotator_agreement",
     "anytime_interval",
     "anytime_p",
     "attempts",
@@ -153,6 +165,7 @@ __all__ = [
     "calibration_error",
     "chronological",
     "clopper_pearson",
+    "cohen_kappa",
     "concordance",
     "correction",
     "correlation",
@@ -171,6 +184,7 @@ __all__ = [
     "idealised_margin",
     "improvement",
     "iqm",
+    "krippendorff_alpha",
     "least_true_gain",
     "log_loss",
     "logged_decisions",
@@ -189,6 +203,7 @@ __all__ = [
     "perplexity",
     "policy_stability",
     "power",
+    "preference_labels",
     "priorities",
     "probability_of_improvement",
     "proxy_hacking",

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from polopt.errors import UserError
 from polopt.evaluation import Evaluation
@@ -37,6 +37,32 @@ class Measured:
     cautions: tuple[str, ...] = ()
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class BoundPlot:
+    """Points of two quantities, and a line above them that theory draws: y <= min(slope x, ceiling).
+
+    x, y: [n] the points. at: a point of the data itself, and its name. x_name, y_name, points_name, bound_name: labels.
+    title, caption: the question that the plot answers, and how to read it.
+    """
+
+    x: NDArray[np.float64]
+    y: NDArray[np.float64]
+    at: tuple[float, float, str]
+    slope: float
+    ceiling: float
+    x_name: str
+    y_name: str
+    points_name: str
+    bound_name: str
+    title: str
+    caption: str
+
+    def bound(self, x: ArrayLike) -> NDArray[np.float64]:
+        """Returns the line's height at x [n]."""
+        found: NDArray[np.float64] = np.minimum(self.slope * np.asarray(x, float), self.ceiling)
+        return found
+
+
 class Metric(Part):
     """`metric(data)` returns a `Measured` and changes no state.
 
@@ -56,6 +82,10 @@ class Metric(Part):
             MetricError: the metric cannot be computed from them.
         """
         raise NotImplementedError
+
+    def plot(self, data: Any) -> BoundPlot | None:
+        """Returns a plot of the data under the metric's bound, None if it has none."""
+        return None
 
 
 class LoggedMetric(Metric):

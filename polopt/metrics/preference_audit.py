@@ -21,7 +21,7 @@ class PreferenceRow:
     """One labelled pair.
 
     place: its line in the file. prompt, chosen, rejected: texts. chosen_first: whether the preferred answer was shown
-    first to the rater, None where that is not known.
+    first to the rater, None where that is not known. annotator: the rater's name, None where it is not known.
     """
 
     place: int
@@ -29,6 +29,7 @@ class PreferenceRow:
     chosen: str
     rejected: str
     chosen_first: bool | None = None
+    annotator: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +37,7 @@ class PreferenceAudit:
     """The findings of an audit of preference pairs; places are lines of the file.
 
     rows, prompts: counts, the latter of different ones.
-    duplicates: rows that are the same pair with the same label.
+    duplicates: rows that are the same pair with the same label, by one annotator where these are known.
     conflicts: rows that are the same pair with opposite labels.
     cycles: rows of one prompt whose preferences go round in a circle of three or more answers.
     near_duplicates: rows that are nearly the same pair, see `near_duplicates`, whatever their labels and copies aside;
@@ -92,8 +93,9 @@ def audit_preferences(
     """
     if not rows:
         raise ValueError("audit_preferences: there are no rows")
-    keys = [(_plain(row.prompt), _plain(row.chosen), _plain(row.rejected)) for row in rows]
-    same, pairs = _places(keys, rows), _places([(k[0], frozenset(k[1:])) for k in keys], rows)
+    keys = [plain_texts(row) for row in rows]
+    same = _places([(key, row.annotator) for key, row in zip(keys, rows, strict=True)], rows)
+    pairs = _places([(k[0], frozenset(k[1:])) for k in keys], rows)
     labels = dict(zip([row.place for row in rows], keys, strict=True))
     conflicts = [places for places in pairs.values() if len({labels[place] for place in places}) > 1]
     heldout = {_plain(prompt) for prompt in heldout_prompts}
@@ -115,6 +117,12 @@ def audit_preferences(
         cautions=(),
     )
     return dataclasses.replace(found, cautions=tuple(_cautions(found)))
+
+
+def plain_texts(row: PreferenceRow) -> tuple[str, str, str]:
+    """Returns prompt, preferred and rejected answer of a row as they are compared: without regard to case and white
+    space."""
+    return _plain(row.prompt), _plain(row.chosen), _plain(row.rejected)
 
 
 def _plain(text: str) -> str:

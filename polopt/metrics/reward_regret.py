@@ -53,6 +53,18 @@ def deterministic_returns(
     Raises:
         MetricDataError: more than `max_policies` of them.
     """
+    choices = _deterministic(problem, max_policies)
+    assert problem.start is not None
+    S, state = len(problem), torch.arange(len(problem))
+    system = torch.eye(S, dtype=torch.double) - gamma * problem.transitions[state, choices]
+    expected = [(problem.transitions * r).sum(-1) for r in (problem.reward, problem.other)]
+    values = torch.linalg.solve(system, torch.stack([r[state, choices] for r in expected], -1))
+    J = torch.einsum("s,psr->rp", problem.start, values).numpy()
+    return J[0], J[1]
+
+
+def _deterministic(problem: TabularRewardPair, max_policies: int) -> Tensor:
+    """Returns the action of every deterministic policy in every state, [policies, S]; 0 in terminal states."""
     count = number_of_policies(problem)
     if count > max_policies:
         raise MetricDataError(
@@ -60,17 +72,53 @@ def deterministic_returns(
             "smaller problem, or `return_range` for a bound"
         )
     assert problem.terminal is not None
+    going = (~problem.terminal).nonzero()[:, 0]
+    choices = torch.zeros(count, len(problem), dtype=torch.long)
+    choices[:, going] = torch.tensor(list(itertools.product(range(problem.transitions.shape[1]), repeat=len(going))))
+    return choices
+
+
+def occupancies(problem: TabularRewardPair, gamma: float, max_policies: int = 5000) -> Float[Tensor, "N S A"]:
+    """Returns sum_t gamma^t P(s_t = s, a_t = a) of every deterministic policy, 0 in terminal states.
+
+    Raises:
+        MetricDataError: more than `max_policies` of them.
+    """
+    choices = _deterministic(problem, max_policies)
+    assert problem.terminal is not None
     assert problem.start is not None
     S, A, _ = problem.transitions.shape
-    going = (~problem.terminal).nonzero()[:, 0]
-    choices = torch.zeros(count, S, dtype=torch.long)
-    choices[:, going] = torch.tensor(list(itertools.product(range(A), repeat=len(going))))
-    state = torch.arange(S)
-    system = torch.eye(S, dtype=torch.double) - gamma * problem.transitions[state, choices]
-    expected = [(problem.transitions * r).sum(-1) for r in (problem.reward, problem.other)]
-    values = torch.linalg.solve(system, torch.stack([r[state, choices] for r in expected], -1))
-    J = torch.einsum("s,psr->rp", problem.start, values).numpy()
-    return J[0], J[1]
+    system = torch.eye(S, dtype=torch.double) - gamma * problem.transitions[torch.arange(S), choices]
+    visits = torch.linalg.solve(system.transpose(-1, -2), problem.start.expand(len(choices), S)[..., None])[..., 0]
+    visits = torch.where(problem.terminal, 0.0, visits)
+    return torch.zeros(len(choices), S, A, dtype=torch.double).scatter_(2, choices[..., None], visits[..., None])
+
+
+def return_spread(
+    problem: TabularRewardPair,
+    gamma: float,
+    order: float = 2.0,
+    *,
+    levelled: bool = False,
+    max_policies: int = 5000,
+) -> float:
+    """Returns the largest max J - min J over policies, of all rewards [S, A, S] of norm 1:
+
+        max over two policies of |(mu1 - mu2)(s, a) w(s, a, s')|, in the dual norm
+
+    with mu the discounted occupancy, whose differences are largest between deterministic policies, and w = P(s'|s, a).
+
+    order: p of the rewards' norm. levelled: of rewards that are the same for all successors, w = 1 / S.
+
+    Raises:
+        MetricDataError: more than `max_policies` deterministic policies.
+    """
+    mu = occupancies(problem, gamma, max_policies)
+    p = problem.transitions
+    weight = torch.full_like(p, 1 / len(problem)) if levelled else p
+    dual = {1.0: float("inf"), 2.0: 2.0, float("inf"): 1.0}[order]
+    points = (mu * torch.linalg.vector_norm(weight, dual, dim=-1)).flatten(1)
+    return float(torch.cdist(points, points, p=dual, compute_mode="donot_use_mm_for_euclid_dist").max())
 
 
 def worst_regret(J1: ArrayLike, J2: ArrayLike) -> float:

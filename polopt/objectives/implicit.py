@@ -19,7 +19,20 @@ Decisions = Literal["sum", "mean"]
 
 
 class ImplicitReward(Part):
-    """`implicit(experience, evaluation) -> [B]` reward of each row that the policy implies, with gradient."""
+    """`implicit(experience, evaluation) -> [B]` reward of each row that the policy implies, with gradient.
+
+    ranks_by: "sum" or "mean" if the margin of a pair's rewards orders its answers by the sums or means of their
+    log-probabilities: with m the difference of these and c that under the reference, m >= 0 exactly where the margin is
+    at least -k c. None if the margin depends on more. reference_scale: k >= 0, 0 for a reward without a reference.
+    """
+
+    @property
+    def ranks_by(self) -> Decisions | None:
+        return None
+
+    @property
+    def reference_scale(self) -> float:
+        return 0.0
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
         raise NotImplementedError
@@ -53,6 +66,14 @@ class LogRatioReward(ImplicitReward):
     def reads(self) -> frozenset[str]:  # type: ignore[override]
         return frozenset({policy_field(self.anchor)})
 
+    @property
+    def ranks_by(self) -> Decisions | None:
+        return self.decisions if self.anchor == "reference" else None
+
+    @property
+    def reference_scale(self) -> float:
+        return self.scale
+
     def setup(self) -> None:
         _check_scale(self, self.scale)
         check_anchor(self, self.anchor)
@@ -71,6 +92,10 @@ class LogProbReward(ImplicitReward):
 
     scale: float = 2.0
     decisions: Decisions = "mean"
+
+    @property
+    def ranks_by(self) -> Decisions | None:
+        return self.decisions
 
     def setup(self) -> None:
         _check_scale(self, self.scale)
@@ -114,6 +139,10 @@ class LogOddsReward(ImplicitReward):
 
     Of an answer that is certain to rounding the odds are those of 1 - eps. Source: ORPO, arXiv:2403.07691.
     """
+
+    @property
+    def ranks_by(self) -> Decisions | None:
+        return "mean"  # the odds rise with the mean
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
         mean = _over_decisions(evaluation.logp, experience.mask, "mean")
@@ -171,6 +200,15 @@ class SumOfImplicitRewards(ImplicitReward):
     """
 
     terms: Sequence[ImplicitReward]
+
+    @property
+    def ranks_by(self) -> Decisions | None:
+        kinds = {term.ranks_by for term in self.terms}
+        return kinds.pop() if len(kinds) == 1 else None
+
+    @property
+    def reference_scale(self) -> float:
+        return sum(term.reference_scale for term in self.terms)
 
     def setup(self) -> None:
         if not len(self.terms):

@@ -1,6 +1,17 @@
-"""Reports: a page for one run, a page for a comparison, plots for notebooks."""
+"""Reports: pages of a run, a comparison, an audit of preference pairs, a measured file; plots for notebooks."""
 
+from polopt.report.audit_page import write_audit
+from polopt.report.measure_page import bound_plot, write_measured
 from polopt.report.plot import learning_curve
 from polopt.report.write import compare_report, run_notices, write_comparison, write_report
 
-__all__ = ["compare_report", "learning_curve", "run_notices", "write_comparison", "write_report"]
+__all__ = [
+    "bound_plot",
+    "compare_report",
+    "learning_curve",
+    "run_notices",
+    "write_audit",
+    "write_comparison",
+    "write_measured",
+    "write_report",
+]

@@ -48,6 +48,19 @@ def read_data(rows: RowFormat, path: str | Path, columns: Mapping[str, str] | No
         raise rows.error(f"{path}, {error}") from None
 
 
+def data_of(metric: Metric, path: str | Path, columns: Mapping[str, str] | None = None) -> Any:
+    """Reads the rows of a file that a metric measures.
+
+    Raises:
+        MetricError: a metric that reads no files.
+        MetricDataError, ConfigError: as `read_log`.
+    """
+    rows = getattr(metric, "rows", None)
+    if not isinstance(rows, RowFormat):
+        raise MetricError(f"{metric!r:.80} reads no files: its class has no `rows`, the format of one")
+    return read_data(rows, path, columns)
+
+
 def measure(
     metric: str | Metric, path: str | Path, columns: Mapping[str, str] | None = None, **settings: Any
 ) -> Measured:
@@ -60,8 +73,5 @@ def measure(
         MetricError, MetricDataError, ConfigError: as `read_log`, and as the metric.
     """
     found = catalogue.metric(metric, **settings) if isinstance(metric, str) else metric
-    rows = getattr(found, "rows", None)
-    if not isinstance(rows, RowFormat):
-        raise MetricError(f"{found!r:.80} reads no files: its class has no `rows`, the format of one")
-    result: Measured = found(read_data(rows, path, columns))
+    result: Measured = found(data_of(found, path, columns))
     return result

@@ -88,3 +88,23 @@ def test_a_file_that_is_not_there_or_not_a_log(tmp_path: Path) -> None:
     result = polopt("measure", "pdis", tmp_path / "log.csv")
     assert result.exit_code == 2
     assert "line 2: column 'reward' is missing" in flat(result.stderr)
+
+
+def test_pages_with_and_without_a_bound(log: Path, tmp_path: Path) -> None:
+    """Of a log the page has numbers alone; of two rewards the plot of their regret."""
+    page = tmp_path / "log.html"
+    result = polopt("measure", "wis", log, "--html", page)
+    assert result.exit_code == 0, result.output
+    assert "effective sample size" in page.read_text()
+    rewards = [
+        {"state": s, "action": a, "next_state": t, "probability": 0.5, "reward": s + a, "other_reward": s - a + t}
+        for s in range(2)
+        for a in range(2)
+        for t in range(2)
+    ]
+    table = tmp_path / "rewards.jsonl"
+    table.write_text("\n".join(map(json.dumps, rewards)))
+    result = polopt("measure", "starc", table, "--html", tmp_path / "starc.html")
+    assert result.exit_code == 0, result.output
+    assert "Report" in result.output
+    assert "0 of 200" in (tmp_path / "starc.html").read_text()

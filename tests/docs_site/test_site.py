@@ -19,7 +19,7 @@ from docs_site import links, method_page
 from polopt import catalogue
 
 ROOT = Path(__file__).parents[2]
-NOTEBOOKS = ("compare", "cartpole")
+NOTEBOOKS = ("compare", "cartpole", "teach-preferences")
 WITHOUT_MATHEMATICS = {"progent"}  # rules that are tried in turn
 
 
@@ -43,7 +43,7 @@ def build(folder: Path) -> None:
     making = folder.with_suffix(".making")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(making)]
     done = subprocess.run(
-        command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=280, check=False
+        command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=560, check=False
     )
     assert done.returncode == 0, done.stderr[-3000:]
     making.rename(folder)
@@ -194,7 +194,7 @@ def test_notebooks_run(tmp_path: Path) -> None:
     files = [str(ROOT / "docs" / f"{name}.ipynb") for name in NOTEBOOKS]
     command = [sys.executable, "-c", DRIVER, *files]
     done = subprocess.run(
-        command, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=280, check=False
+        command, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=560, check=False
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert all(len(part.splitlines()) > 5 for part in done.stdout.split("notebook ")[1:])
