@@ -15,7 +15,7 @@ from polopt.metrics import ActionValueModel, DoublyRobust, LeastError, LoggedMet
     ),
     changes="A doubly robust estimate whose importance weights are shrunk towards 0, the largest most.",
     room="metrics",
-    tier="faithful",
+    tier="proven",
 )
 def dr_shrinkage(
     *,
