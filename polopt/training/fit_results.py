@@ -131,8 +131,8 @@ def cross_calibrated(z: Numbers, link: Link, label: Numbers, prompts: Sequence[s
     if len(half) < 2:
         return None
     scaled = z.copy()
-    for mine in (0, 1):
-        scaled[side == mine] /= temperature(z[side != mine], link, label[side != mine])
+    for half_of in (0, 1):
+        scaled[side == half_of] /= temperature(z[side != half_of], link, label[side != half_of])
     return scores(scaled, link, label)
 
 
