@@ -152,6 +152,8 @@ METHODS: dict[str, tuple[Any, Callable[..., Stages]]] = {
     "online-dpo": ("online-dpo", sampled),
     "sppo": ({"name": "sppo", "group": 4}, sampled),
     "inpo": ("inpo", sampled),
+    "nash-md": ("nash-md", sampled),
+    "spo-self-play": ("spo-self-play", sampled),
     "rso": ({"name": "rso", "group": 16}, sampled),
     "rebel": ("rebel", sampled),
     "p3o-pairwise": ("p3o-pairwise", sampled),
@@ -329,6 +331,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, required=True, help="where the runs are kept")
     parser.add_argument("--only", nargs="*", choices=sorted(METHODS), metavar="METHOD")
     parser.add_argument("--note", default="", help="a sentence on the circumstances, for the page's head")
+    parser.add_argument("--figure", type=Path, metavar="FILE", help="draw the curves of the results there, as a page")
     options = parser.parse_args()
     torch.set_num_threads(1)
     about = {**table.about(ROOT, 1, "preference_methods"), "command": "python -m benchmarks.preference_methods"}
@@ -343,6 +346,8 @@ def main() -> None:
         RESULTS.with_suffix(".json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
         RESULTS.with_suffix(".jsonl").write_text(preference_table.curves(data), encoding="utf-8")
         RESULTS.with_suffix(".md").write_text(preference_table.markdown(data), encoding="utf-8")
+    if options.figure is not None:
+        options.figure.write_text(preference_table.figure(data), encoding="utf-8")
     print(preference_table.markdown(data))
 
 

@@ -80,8 +80,11 @@ def markdown(data: dict[str, Any]) -> str:
 
 
 def _interval(values: Sequence[float], unit: float) -> str:
+    """Formats a mean with its interval; that of rates, in percent, is cut to what a rate can be."""
     found = t_interval(np.asarray(values) * unit)
-    return f"{found.estimate:.{1 if unit > 1 else 2}f} ({found.low:.{1 if unit > 1 else 2}f} to {found.high:.2f})"
+    low, high = (found.low, found.high) if unit == 1 else (max(found.low, 0.0), min(found.high, unit))
+    digits = 2 if unit == 1 else 1
+    return f"{found.estimate:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
 
 
 def _ends(gap: dict[str, float], unit: float) -> str:
@@ -97,3 +100,34 @@ def curves(data: dict[str, Any]) -> str:
             for run, points in zip(seeds, row[kind], strict=True):
                 lines += [{"source": row["name"], "run": f"{size:g}, seed {run}", **point} for point in points]
     return "".join(json.dumps(line) + "\n" for line in lines)
+
+
+# Methods of the figure, one of each kind, and those that show where it ends.
+DRAWN = ("dpo", "ipo", "simpo", "tgdpo", "online-dpo", "rloo", "drpo-reset", "aligndistil")
+
+
+def figure(data: dict[str, Any]) -> str:
+    """Returns a page with the true win rate over the KL of some methods as they train, means over seeds by step: at
+    their own step size, and at the largest."""
+    from plotly.colors import qualitative
+    from plotly.subplots import make_subplots
+
+    titles = ("each at its own step size, five seeds", "at the largest step size, two other seeds")
+    plot = make_subplots(1, 2, shared_yaxes=True, subplot_titles=titles, horizontal_spacing=0.03)
+    rows = {row["name"]: row for row in data["rows"]}
+    for name, color in zip((n for n in DRAWN if n in rows), qualitative.D3, strict=False):
+        for column, kind in enumerate(("curves", "beyond"), start=1):
+            kl, won = (
+                np.mean([[point[quantity] for point in points] for points in rows[name][kind]], axis=0)
+                for quantity in ("kl", "win_rate")
+            )
+            look = {"mode": "lines+markers", "line": {"color": color, "width": 2}, "marker": {"size": 5}}
+            plot.add_scatter(
+                x=kl, y=won, name=name, legendgroup=name, showlegend=column == 1, row=1, col=column, **look
+            )
+    plot.update_layout(template="plotly_white", width=1080, height=470, margin={"l": 60, "r": 20, "t": 40, "b": 50})
+    plot.update_xaxes(title="KL to the first policy, nats an answer")
+    plot.update_yaxes(tickformat=".0%")
+    plot.update_yaxes(title="true win rate against the first policy", col=1)
+    page: str = plot.to_html(include_plotlyjs=True, full_html=True, config={"displayModeBar": False})
+    return page
