@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar, datacla
 import pydantic
 import pydantic_core
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from polopt.fields import Binding
 from polopt.names import nearest
@@ -217,6 +217,17 @@ class Part(nn.Module):
             return surveys
         own = frozenset[str]().union(*(getattr(p, kind) for p in parts))
         return own | (surveys - {"logp"}) if kind == "policy_outputs" else own
+
+    def rows_read(self, field: str, experience: Experience) -> Tensor | None:
+        """Returns the mask [B] of the rows whose `field`, one of `reads`, this part reads; None for all. A loop need
+        not compute the field elsewhere."""
+        return None
+
+    def active_rows(self, field: str, experience: Experience) -> Tensor | None:
+        """Returns the mask [B] of the rows whose `field` some active part reads; None for all."""
+        masks = [part.rows_read(field, experience) for part in self.active_parts() if field in part.reads]
+        known = [mask for mask in masks if mask is not None]
+        return torch.stack(known).any(0) if known and len(known) == len(masks) else None
 
     @property
     def binding(self) -> Binding:

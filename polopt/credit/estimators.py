@@ -65,6 +65,9 @@ class ReferencePoint(Credit):
             raise ValueError(f"credit.ReferencePoint: scale must be > 0, found {self.scale}")
         check_anchor(self, self.anchor)
 
+    def rows_read(self, field: str, experience: Experience) -> Tensor | None:
+        return experience.extras["mismatched"] if field == "old_logp" else None
+
     def forward(self, experience: Experience) -> Tensor:
         return torch.zeros_like(experience.mask, dtype=experience.precision)
 

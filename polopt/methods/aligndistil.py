@@ -25,7 +25,7 @@ from polopt.teachers import ContrastTeacher
     changes="Each token is distilled from a DPO policy, extrapolated away from one that was trained on swapped pairs, "
     "the further the more the two differ there.",
     room="objectives",
-    tier="faithful",
+    tier="proven",
 )
 def aligndistil(
     *,

@@ -45,7 +45,7 @@ Variant = Literal["sequence", "tokens", "none", "kl"]
     changes="Imitation of scored answers, of those alone that are better than what the reference gets for the prompt, "
     "each as much as it is better.",
     room="objectives",
-    tier="faithful",
+    tier="proven",
 )
 def alol(
     *,

@@ -28,7 +28,7 @@ from polopt.schedules import Schedule
     changes="Supervised learning of a flow on its own points, on bad ones through the velocity that is as far on the "
     "other side of the sampling policy's.",
     room="objectives",
-    tier="faithful",
+    tier="proven",
 )
 def diffusion_nft(
     *, group: int = 24, b: float = 1.0, limit: float = 5.0, kl: float = 1e-4, rate: float = 0.001, most: float = 0.5

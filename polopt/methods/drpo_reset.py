@@ -25,7 +25,7 @@ from polopt.sampling.source_protocols import SolutionSource
     ),
     changes="PPO in which a rollout begins with the first tokens of a data set's answer, as many as chance decides.",
     room="sampling",
-    tier="faithful",
+    tier="proven",
 )
 def drpo_reset(
     *,

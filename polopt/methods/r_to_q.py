@@ -21,7 +21,7 @@ Numbers = NDArray[np.float64]
     ),
     changes="Reads a policy trained by DPO as an optimal advantage function: credit for each token of an answer.",
     room="metrics",
-    tier="faithful",
+    tier="proven",
 )
 def r_to_q(*, beta: float = 0.1, level: float = 0.95) -> TokenCredit:
     """c_t = beta log pi(y_t | s_t) / ref(y_t | s_t),    s_t = the prompt and y_<t.

@@ -28,7 +28,7 @@ from polopt.support import Support
     changes="REBEL on single turns of the policy's own conversations: two continuations from one state, of which the "
     "first turn is fitted to the difference of the returns.",
     room="sampling",
-    tier="faithful",
+    tier="proven",
 )
 def refuel(*, eta: float = 1.0, group: int = 2, reward: Reward | None = None) -> Algorithm:
     """L = mean_{a, a'} ([log pi(a | s)/pi_t(a | s) - log pi(a' | s)/pi_t(a' | s)] / eta - [R - R'])^2

@@ -31,7 +31,7 @@ from polopt.sampling.filters import RandomSelect
     changes="DPO, or its hinge loss, on pairs whose answers follow the policy to be learned: candidates are accepted "
     "with a probability that grows with their reward.",
     room="sampling",
-    tier="faithful",
+    tier="proven",
 )
 def rso(
     *,

@@ -16,7 +16,7 @@ from polopt.rewards import KLPenalty, OutcomeReward, SumOfRewards
     ),
     changes="PPO whose reference is the mean of the weights of two fine-tuned policies.",
     room="rewards",
-    tier="faithful",
+    tier="proven",
 )
 def salsa(*, group: int = 1, clip: float = 0.2, lam: float = 0.95, kl: float = 0.05) -> Algorithm:
     """r_t = -kl log pi(y_t)/soup(y_t) plus the outcome on the last token, maximised by PPO from policy A, with

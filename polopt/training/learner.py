@@ -173,11 +173,17 @@ class Learner:
     def assess(self, experience: Experience, needs: frozenset[str], others: Mapping[str, Policy]) -> Experience:
         """Computes the fields of other policies that the algorithm reads: old_logp, value, final_value; as
         `extras.old_<name>` the current policy's output `extras.<name>`; and, under each of the names in `others`, the
-        log-probabilities of that policy."""
+        log-probabilities of that policy. In rows whose old_logp no active part reads it is 0."""
         found: dict[str, Any] = {}
         extras = {name: f"extras.{name.removeprefix(OLD)}" for name in needs if name.startswith(OLD)}
         outputs = {*extras.values()} | ({"value"} & needs)
-        if outputs or "old_logp" in needs:
+        rows = None if outputs else self.algorithm.active_rows("old_logp", experience)
+        if rows is not None and "old_logp" in needs:
+            found["old_logp"] = torch.zeros_like(experience.mask, dtype=experience.precision)
+            if rows.any():
+                logp = self.evaluate(experience[rows]).logp
+                found["old_logp"] = found["old_logp"].to(logp.dtype).index_put((rows,), logp)
+        elif outputs or "old_logp" in needs:
             now = self.evaluate(experience, outputs)
             found["old_logp"] = now.logp
             found["extras"] = {

@@ -15,6 +15,7 @@ from tiny_runs import Stop, StopAt, lines, outcome, recipe, training_of
 from polopt.config import ConfigError
 from polopt.training.episode_player import EpisodePlayer
 from polopt.training.launch import resume, train
+from polopt.training.learner import Learner
 from polopt.training.run import Run
 from polopt.training.source import LanguageSource
 
@@ -51,6 +52,38 @@ def test_a_batch_and_its_mismatched_answers(tmp_path: Path) -> None:
     assert batch.outcome.tolist() == [answer.score for answer in own] + [0.0] * 6
     with pytest.raises(ValueError, match="answers of other tasks need two tasks a batch"):
         source.rated(1, mismatched=True)
+
+
+def test_the_present_policy_reads_only_the_answers_that_the_reference_point_is_made_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = made(tmp_path)
+    training = training_of(settings, Run.create(tmp_path / "run", settings.to_yaml(), {}))
+    domain = training.domain
+    stage = settings.stages["main"]
+    learner = Learner(domain.policy, stage.algorithm("main"), stage, torch.Generator())
+    source = LanguageSource(
+        EpisodePlayer(domain.policy, domain.splits["main"].train, 4), rows=12, seed=0, generator=torch.Generator()
+    )
+    batch = source.rated(6, mismatched=True)
+    needs, read = learner.algorithm.active_fields("reads"), list[int]()
+    evaluate = domain.policy.evaluate
+    whole = evaluate(batch).logp.detach()
+
+    def counted(experience: Any, *given: Any, **more: Any) -> Any:
+        read.append(len(experience))
+        return evaluate(experience, *given, **more)
+
+    monkeypatch.setattr(domain.policy, "evaluate", counted)
+    found = learner.assess(batch, needs, {}).old_logp
+    assert read == [6]
+    assert torch.equal(found[:6], torch.zeros_like(found[:6]))
+    torch.testing.assert_close(
+        torch.where(batch.mask, found, 0)[6:], torch.where(batch.mask, whole, 0)[6:], rtol=0, atol=1e-12
+    )
+    # A part that reads all rows has all of them.
+    both = learner.algorithm.but(**{"objective.implicit.anchor": "old"})
+    assert both.active_rows("old_logp", batch) is None
 
 
 def test_the_score_is_the_area_under_the_curve(tmp_path: Path) -> None:
