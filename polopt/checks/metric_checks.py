@@ -9,7 +9,7 @@ from polopt.checks.metric_rules import DATA_METRIC, METRIC, DataRow, MetricRow
 from polopt.checks.state import Rule
 from polopt.lab.logged import small_problem, with_values
 from polopt.lab.measured import EXAMPLES
-from polopt.metrics import LoggedDecisions, Metric, OffPolicyEstimator
+from polopt.metrics import LeastError, LoggedDecisions, Metric, OffPolicyEstimator
 
 # Episodes of each log.
 EPISODES = 60
@@ -21,7 +21,7 @@ def metric_findings(metric: Metric) -> list[CheckResult]:
     Raises:
         ValueError: it reads something else than logged decisions, of which the checks have no examples.
     """
-    if not isinstance(metric, OffPolicyEstimator):
+    if not isinstance(metric, OffPolicyEstimator | LeastError):
         example = EXAMPLES.get(getattr(metric, "rows", None))  # type: ignore[arg-type]
         if example is None:
             raise ValueError(f"{metric!r} reads no logged decisions, and the checks have no examples of its data")

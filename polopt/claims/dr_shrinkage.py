@@ -3,8 +3,8 @@
 import numpy as np
 
 from polopt.claim import Finding, Replace, claim, mutation
-from polopt.claims.problems.limited_weights import distance, limits_of, squared_error
 from polopt.lab.effects import Less, effect
+from polopt.lab.limited_weights import distance, limits_of, squared_error
 from polopt.methods.dr_shrinkage import dr_shrinkage
 from polopt.metrics import DirectMethod, DoublyRobust, LoggedMetric, LoggedValues, ShrunkWeights
 

@@ -8,14 +8,13 @@ from polopt.claim import Finding, Replace, claim, mutation
 from polopt.lab.logged import long_walk
 from polopt.methods.pdis import pdis
 from polopt.methods.sharpe_at_k import SharpeRatio, sharpe_at_k
-from polopt.methods.wis import wis
-from polopt.metrics import EstimatedPolicies, OffPolicyEstimator, t_interval
+from polopt.metrics import EstimatedPolicies, OffPolicyEstimator, TrajectoryImportanceSampling, t_interval
 
 ESTIMATORS: dict[str, OffPolicyEstimator] = {
     "pdis": pdis(),
     "pdis, self-normalised": pdis(self_normalised=True),
-    "trajectories": wis(self_normalised=False),
-    "trajectories, self-normalised": wis(),
+    "trajectories": TrajectoryImportanceSampling(),
+    "trajectories, self-normalised": TrajectoryImportanceSampling(self_normalised=True),
 }
 CANDIDATES, LOGS = 12, 100
 

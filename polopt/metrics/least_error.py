@@ -18,8 +18,8 @@ class LeastError(LoggedMetric):
     unbiased: the estimator that biases are measured against. Its own error counts as the others' bias, so that it is
         chosen too often where it varies much.
 
-    The interval is the chosen estimator's, which contains neither its bias nor the choice; `estimated_bias` is the
-    former, mean(x_c) - mean(x_u), and a caution names it.
+    The interval is the chosen estimator's, and reaches as far again to the side of the unbiased estimate as that is
+    away: by `estimated_bias`, mean(x_c) - mean(x_u). It contains neither the error of that bias nor the choice.
 
     Source: Wang, Agarwal and Dudik 2017, arXiv 1612.01205, section 3.2, and Su et al. 2020, arXiv 1907.09623, section
     5, choose by such an error, with a bound on the bias in place of its estimate.
@@ -27,6 +27,16 @@ class LeastError(LoggedMetric):
 
     candidates: Sequence[OffPolicyEstimator] = (DoublyRobust(),)
     unbiased: OffPolicyEstimator = DoublyRobust()
+
+    @property
+    def gamma(self) -> float:
+        """Returns the discount of the unbiased estimator."""
+        return self.unbiased.gamma
+
+    @property
+    def level(self) -> float:
+        """Returns the level of the unbiased estimator's interval."""
+        return self.unbiased.level
 
     def setup(self) -> None:
         if not len(self.candidates):
@@ -44,5 +54,12 @@ class LeastError(LoggedMetric):
         found, bias = self.candidates[best].measure(table), biases[best]
         values = {**found.values, "candidate": float(best), "estimated_bias": bias}
         values["estimated_error"] = errors[best] ** 0.5
-        caution = f"the interval is of a biased estimate, by {bias:.3g} as far as the unbiased one tells"
-        return dataclasses.replace(found, values=values, cautions=(*found.cautions, *([caution] if bias else [])))
+        own = found.intervals["estimate"]
+        wide = dataclasses.replace(own, low=own.low - max(bias, 0.0), high=own.high - min(bias, 0.0))
+        caution = f"the estimate is biased, by {bias:.3g} as far as the unbiased one tells; the interval reaches there"
+        return dataclasses.replace(
+            found,
+            values=values,
+            intervals={**found.intervals, "estimate": wide},
+            cautions=(*found.cautions, *([caution] if bias else [])),
+        )

@@ -23,7 +23,7 @@ class OffPolicyEstimator(LoggedMetric):
     which vanishes with the number of episodes, for less variance and an estimate within the range of the terms.
     interval: over episodes, of the mean of their terms (of the linearised ratio, where self-normalised): Student's t, a
     normal one, or the bias-corrected bootstrap, which draws episodes `resamples` times with `seed`. level: of the
-    interval. limit: of the cumulative importance weights; its bias is in no interval.
+    interval. limit: of the cumulative importance weights; the interval does not contain its bias.
 
     A subclass writes `terms(table)`.
     """

@@ -9,7 +9,7 @@ import pytest
 
 import polopt as po
 from polopt.checks import check
-from polopt.metrics import Measured, Metric, OffPolicyEstimator, PerDecisionImportanceSampling
+from polopt.metrics import LeastError, Measured, Metric, OffPolicyEstimator, PerDecisionImportanceSampling
 
 TITLES = ("row order", "duplicates", "units", "coverage", "YAML", "print")
 # Of metrics that read something else than logged decisions.
@@ -25,8 +25,8 @@ def verdicts(metric: Metric) -> dict[str, str]:
 @pytest.mark.parametrize("slug", po.slugs("metric"))
 def test_every_metric_holds(slug: str) -> None:
     found = po.metric(slug)
-    logged = isinstance(found, OffPolicyEstimator)
-    found = found.but(resamples=200) if logged else found
+    logged = isinstance(found, OffPolicyEstimator | LeastError)
+    found = found.but(resamples=200) if isinstance(found, OffPolicyEstimator) else found
     assert verdicts(found) == dict.fromkeys(TITLES if logged else DATA_TITLES, "holds")
 
 

@@ -10,6 +10,7 @@ from polopt import catalogue, index
 from polopt.experience import Experience
 from polopt.plan.requirements import requirements_of
 from polopt.sampling import Demonstrations, Rollouts, Select
+from polopt.sampling.batch_buffer import WeightBank
 from polopt.teachers import TEACHER_FIELDS
 from polopt.training.provided import LANGUAGE
 from polopt.training.reference_policy import References
@@ -24,7 +25,8 @@ def test_copies_and_passes_are_those_of_the_loop(slug):
     named = {name: None for name in lacks if re.fullmatch(r"extras\.[a-z]+_logp", name) and name not in TEACHER_FIELDS}
     copies = References(SimpleNamespace(frozen=lambda: None), algorithm, named).policies
     averaged = algorithm.teacher is not None and algorithm.teacher.keeps_copy
-    assert found.frozen == len(copies) + averaged
+    banks = sum(isinstance(module, WeightBank) for module in algorithm.modules())
+    assert found.frozen == len(copies) + averaged + banks
     assert found.other >= len(copies)
     assert found.critic == ("value" in algorithm.required_fields)
     assert bool(found.survey) == bool(algorithm.objective.required_full_batch_outputs)
