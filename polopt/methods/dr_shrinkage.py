@@ -26,9 +26,11 @@ def dr_shrinkage(
     folds: int = 2,
     level: float = 0.95,
 ) -> LoggedMetric:
-    """1/n sum_i sum_t gamma^t [u_t (r_t - q(s_t, a_t)) + u_{t-1} v(s_t)],    u = strength w / (w^2 + strength),
+    """Value of the target policy, estimated from n logged episodes as by `doubly-robust`, with shrunk weights u:
 
-    with w the product of the probability ratios up to step t and u_{-1} = 1. The shrunk weight minimises a bound on
+        1/n sum_i sum_t gamma^t [u_t (r_t - q(s_t, a_t)) + u_{t-1} v(s_t)],    u_t = strength w_t / (w_t^2 + strength)
+
+    with w_t the product of the probability ratios up to step t and u_{-1} = 1. The shrunk weight minimises a bound on
     the mean squared error, for w unbounded and squared errors of the model of any size. strength -> infinity is
     `doubly-robust`; as it falls to 0 what remains is the model's mean value of the first states.
 

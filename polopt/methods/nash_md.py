@@ -20,7 +20,7 @@ from polopt.schedules import Schedule
     ),
     changes="A policy gradient on wins against answers of the policy mixed with its reference, token by token.",
     room="sampling",
-    tier="faithful",
+    tier="proven",
 )
 def nash_md(
     *,
@@ -32,14 +32,16 @@ def nash_md(
     decay: float = 0.99,
     preference: Preference | None = None,
 ) -> Algorithm:
-    """The gradient is E [grad log pi(y) (P(y > y') - 1/2 - tau (log pi(y) - log ref(y)))], with y ~ pi and y' ~ mix,
+    """The gradient is that of wins against y', an answer of the policy mixed with its reference, with y ~ pi:
 
-        mix(token | prefix) ~ pi(token | prefix)^(1 - mixture) ref(token | prefix)^mixture
+        g = E[ (P(y > y') - 1/2 - tau log(pi(y) / ref(y))) grad log pi(y) ]
+        mix(y_t) ~ pi(y_t)^(1 - b) ref(y_t)^b,    b = mixture
 
-    and the bracket without gradient. log pi(y) and log ref(y) are of whole answers.
+    y' is drawn from mix token by token, each after those before it; pi(y) and ref(y) are of whole answers, and the
+    bracket has no gradient.
 
-    mixture: 0 is self-play, 1 the best response to the reference; a number or a schedule. The paper's best were 0.125
-        to 0.375, TRL's default is 0.5.
+    mixture: 0 is self-play, 1 the best response to the reference; a number or a schedule. TRL's default is 0.5; the
+        paper's best values, 0.125 to 0.375, and its tau could not be confirmed at the source.
     tau: the weight of the KL divergence. group, opponents: answers of pi and of mix to a prompt, of which every one of
         pi's is compared with every one of mix's; the paper has one of each.
     opponent: Nash-EMA-PG ("average") plays against the policy of averaged parameters, with this decay.

@@ -30,11 +30,11 @@ Numbers = NDArray[np.float64]
 def sharpe_at_k(
     *, k: Sequence[int] = (2, 3, 5), threshold: float | None = None, ddof: int = 0, level: float = 0.95
 ) -> SharpeRatio:
-    """Of the k candidate policies with the highest estimates, with true values J, the portfolio,
+    """Of the k candidate policies with the highest estimates, the portfolio, with true values J_1, ..., J_k:
 
-        SharpeRatio@k = (best@k - J(behaviour)) / std@k,
+        S_k = (max_i J_i - J_b) / sigma_k,    sigma_k = sqrt(sum_i (J_i - mean(J))^2 / (k - ddof))
 
-        best@k = max J,    worst@k = min J,    mean@k,    std@k = sqrt(sum (J - mean@k)^2 / (k - ddof)).
+    SharpeRatio@k is S_k, with J_b the value of the behaviour policy; best@k is max J, worst@k min J and std@k sigma_k.
 
     Best and behaviour policy are compared as in an online test of the portfolio; std@k is its risk. The behaviour
     policy is a candidate too, so that a cautious estimator can put it first. Where all of the portfolio have one value

@@ -29,7 +29,7 @@ from polopt.sampling.source_protocols import RestoringSource
     ),
     changes="The reward of an answer is its share of wins against other and earlier answers of the policy itself.",
     room="rewards",
-    tier="faithful",
+    tier="proven",
 )
 def spo_self_play(
     *, group: int = 4, queue: int = 10, kl: float = 0.0, preference: Preference | None = None

@@ -26,7 +26,9 @@ def switch_dr(
     folds: int = 2,
     level: float = 0.95,
 ) -> LoggedMetric:
-    """1/n sum_i sum_t gamma^t [u_t (r_t - q(s_t, a_t)) + u_{t-1} v(s_t)],    u_t = w_{0:t} 1{w_{0:t} <= most},
+    """Value of the target policy, estimated from n logged episodes as by `doubly-robust`, with limited weights u:
+
+        1/n sum_i sum_t gamma^t [u_t (r_t - q(s_t, a_t)) + u_{t-1} v(s_t)],    u_t = w_{0:t} 1[w_{0:t} <= most]
 
     with w_{0:t} the product of the probability ratios and u_{-1} = 1. Once a weight of an episode exceeds `most`, the
     episode's later ones count as 0, too. most -> infinity is `doubly-robust`, and below every weight what remains is
