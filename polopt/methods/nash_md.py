@@ -40,15 +40,14 @@ def nash_md(
     y' is drawn from mix token by token, each after those before it; pi(y) and ref(y) are of whole answers, and the
     bracket has no gradient.
 
-    mixture: 0 is self-play, 1 the best response to the reference; a number or a schedule. TRL's default is 0.5; the
-        paper's best values, 0.125 to 0.375, and its tau could not be confirmed at the source.
+    mixture: 0 is self-play, 1 the best response to the reference; a number or a schedule. The paper's best values,
+        0.125 to 0.375, and its tau could not be confirmed at the source; earlier versions of TRL had 0.5.
     tau: the weight of the KL divergence. group, opponents: answers of pi and of mix to a prompt, of which every one of
         pi's is compared with every one of mix's; the paper has one of each.
     opponent: Nash-EMA-PG ("average") plays against the policy of averaged parameters, with this decay.
     preference: `rewards.JudgedPreference(judge=...)` for a judge that compares; by default the higher outcome wins.
 
-    `nlhf` is the exact solver. In later epochs of a batch the bracket stays the sampler's. TRL's KL term multiplies a
-    token's log-ratio by that token's log-probability alone, and leaves out that early tokens decide later log-ratios.
+    `nlhf` is the exact solver. In later epochs of a batch the bracket stays the sampler's.
     """
     against: OpponentPolicy = AveragedPolicy(decay=decay) if opponent == "average" else ReferenceMixture(share=mixture)
     wins = WinRate(preference=OutcomePreference() if preference is None else preference, against="opponents")
