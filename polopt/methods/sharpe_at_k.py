@@ -25,7 +25,7 @@ Numbers = NDArray[np.float64]
     changes="Scores an off-policy estimator by the policies that it ranks first: how much better the best of them is "
     "than the behaviour policy, in units of how much they differ.",
     room="metrics",
-    tier="proven",
+    tier="faithful",
 )
 def sharpe_at_k(
     *, k: Sequence[int] = (2, 3, 5), threshold: float | None = None, ddof: int = 0, level: float = 0.95
