@@ -60,7 +60,8 @@ def best(metric: SharpeRatio, data: EstimatedPolicies, score: str, sign: float) 
 )
 def other_order() -> Finding:
     metric = sharpe_at_k(k=(3,))
-    shares, ranked = [], []
+    shares: list[float] = []
+    ranked: list[float] = []
     for seed in range(3):
         for each, score in ((shares, "SharpeRatio@3"), (ranked, "rank correlation")):
             differ = [best(metric, log, score, 1) != best(metric, log, "RMSE", -1) for log in estimates(seed)]
