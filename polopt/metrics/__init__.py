@@ -10,6 +10,7 @@ from polopt.metrics.agreement import (
     preference_labels,
 )
 from polopt.metrics.audit import VerifierErrors, audit_verifier
+from polopt.metrics.blended import BlendedReturns, least_on_simplex
 from polopt.metrics.calibration import (
     ReliabilityBin,
     brier_score,
@@ -77,9 +78,11 @@ from polopt.metrics.off_policy import (
     TrajectoryImportanceSampling,
 )
 from polopt.metrics.passk import pass_all_k, pass_at_k
+from polopt.metrics.pooled_values import MinimumVarianceValues, ValuesByAction
 from polopt.metrics.preference_audit import PreferenceAudit, PreferenceRow, audit_preferences
 from polopt.metrics.proxy import ProxyHacking, correlation, least_true_gain, proxy_hacking
 from polopt.metrics.ranking import RankedPairs, idealised_margin, margin_at_loss
+from polopt.metrics.return_distribution import ReturnDistribution
 from polopt.metrics.reward_distance import SampledRewardPair, TabularRewardPair, sampled_rewards
 from polopt.metrics.reward_regret import RewardRegret, reward_regret, worst_regret
 from polopt.metrics.routing import route, router_regret
@@ -87,7 +90,9 @@ from polopt.metrics.row_format import MetricDataError, RowFormat
 from polopt.metrics.scaling import Sigmoid, fit_sigmoid
 from polopt.metrics.sequential import anytime_interval, anytime_p, evidence
 from polopt.metrics.signal import mixed_groups
+from polopt.metrics.slates import IndependentImportanceSampling, PseudoInverse
 from polopt.metrics.stability import Stability, policy_stability, q_values
+from polopt.metrics.stationary import StationaryImportanceSampling
 from polopt.metrics.token_credit import ScoredTokens, TokenTrace
 from polopt.metrics.weight_limits import ClippedWeights, ShrunkWeights, SwitchedWeights, WeightLimit
 from polopt.metrics.weighted import WeightedTerms, WeightsError
@@ -96,6 +101,7 @@ __all__ = [
     "ActionValueModel",
     "ActionValues",
     "AnnotatorAgreement",
+    "BlendedReturns",
     "BoundPlot",
     "ClippedWeights",
     "Comparison",
@@ -108,6 +114,7 @@ __all__ = [
     "EstimatedPolicies",
     "FrontierCurves",
     "GradientNoise",
+    "IndependentImportanceSampling",
     "Interval",
     "LeastError",
     "LoggedDataError",
@@ -121,6 +128,7 @@ __all__ = [
     "Metric",
     "MetricDataError",
     "MetricError",
+    "MinimumVarianceValues",
     "Mismatch",
     "OffPolicyEstimator",
     "PerDecisionImportanceSampling",
@@ -130,9 +138,11 @@ __all__ = [
     "PrinciplePreferences",
     "Priorities",
     "ProxyHacking",
+    "PseudoInverse",
     "RankedPairs",
     "ReleaseGate",
     "ReliabilityBin",
+    "ReturnDistribution",
     "RewardDivergence",
     "RewardRegret",
     "RowFormat",
@@ -141,11 +151,13 @@ __all__ = [
     "ShrunkWeights",
     "Sigmoid",
     "Stability",
+    "StationaryImportanceSampling",
     "SwitchedWeights",
     "TabularRewardPair",
     "TabularValues",
     "TokenTrace",
     "TrajectoryImportanceSampling",
+    "ValuesByAction",
     "VerifierErrors",
     "WeightLimit",
     "WeightedTerms",
@@ -185,6 +197,7 @@ __all__ = [
     "improvement",
     "iqm",
     "krippendorff_alpha",
+    "least_on_simplex",
     "least_true_gain",
     "log_loss",
     "logged_decisions",

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polopt.metrics.logged import LoggedDataError, LoggedDecisions, Numbers
+from polopt.metrics.value_table import ValueTable, solved
 from polopt.part import Part
 
 
@@ -64,7 +65,8 @@ class TabularValues(ActionValueModel):
     actions that do not occur there have q = 0.
 
     by_step: one table for each step, as a finite horizon needs. ridge: the number of pseudo-decisions of value 0
-    that are added to those of each (s, a).
+    that are added to those of each (s, a). endless: the log cuts episodes that would go on, as for a discounted value
+    without a horizon: an episode's last decision has no successor, and is left out of the means.
 
     Raises:
         LoggedDataError: the target policy has two probabilities for one state and action, or, with gamma = 1, it never
@@ -76,21 +78,26 @@ class TabularValues(ActionValueModel):
 
     by_step: bool = False
     ridge: float = 0.0
+    endless: bool = False
 
     def setup(self) -> None:
         if self.ridge < 0:
             raise ValueError(f"TabularValues: ridge must be >= 0, found {self.ridge}")
 
     def forward(self, train: LoggedDecisions, test: LoggedDecisions, gamma: float) -> ActionValues:
-        states = self._states(train)
-        kinds, state = np.unique(states[train.mask], return_inverse=True)
+        kinds, table = self.table(train, gamma)
+        q = self._fitted(table)
+        v, seen = (table.policy @ x for x in (q, np.ones(len(q))))
+        return self._looked_up(test, kinds, table.pairs, q, v, seen)
+
+    def table(self, train: LoggedDecisions, gamma: float) -> tuple[NDArray[np.int64], ValueTable]:
+        """Returns the keys of the table's states, [S], and the table of the train episodes."""
+        kinds, state = np.unique(self._states(train)[train.mask], return_inverse=True)
         assert train.action is not None
         keys = np.stack([state, train.action[train.mask]], 1)
         pairs, first, pair = np.unique(keys, axis=0, return_index=True, return_inverse=True)
         probability = self._probability(train, pair.ravel(), first)
-        q = self._solved(train, state, pair.ravel(), pairs[:, 0], probability, gamma)
-        v, seen = (np.bincount(pairs[:, 0], x, len(kinds)).astype(np.float64) for x in (probability * q, probability))
-        return self._looked_up(test, kinds, pairs, q, v, seen)
+        return kinds, ValueTable(train, state, pair.ravel(), pairs, probability, gamma, self.endless)
 
     def _states(self, table: LoggedDecisions) -> NDArray[np.int64]:
         """Returns the keys [B, T] of the rows of the table of values."""
@@ -113,37 +120,9 @@ class TabularValues(ActionValueModel):
             )
         return known
 
-    def _solved(
-        self,
-        train: LoggedDecisions,
-        state: NDArray[np.int64],
-        pair: NDArray[np.int64],
-        state_of: NDArray[np.int64],
-        probability: Numbers,
-        gamma: float,
-    ) -> Numbers:
-        """Solves for the value of each pair, [P]. state, pair: [N] of each decision; state_of, probability: [P]."""
-        from scipy.sparse import csc_matrix, diags
-        from scipy.sparse.linalg import splu
-
-        P, S = len(probability), int(state.max()) + 1
-        goes_on = (np.arange(train.mask.shape[1]) < train.lengths[:, None] - 1)[train.mask]
-        next_state = state[np.flatnonzero(goes_on) + 1]  # decisions are in the order of their episodes
-        moves = csc_matrix((np.ones(len(next_state)), (pair[goes_on], next_state)), (P, S))
-        policy = csc_matrix((probability, (state_of, np.arange(P))), (S, P))
-        count = np.bincount(pair, minlength=P).astype(float)
-        rewards = np.bincount(pair, train.reward[train.mask], P)
-        system = (diags(count + self.ridge) - gamma * (moves @ policy)).tocsc()
-        try:
-            q = splu(system).solve(rewards)
-        except RuntimeError:  # exactly singular
-            q = np.full(P, np.nan)
-        if not np.isfinite(q).all() or np.abs(system @ q - rewards).max() > 1e-6 * max(1.0, np.abs(rewards).max()):
-            raise LoggedDataError(
-                f"TabularValues: with gamma = {gamma:g} the target policy never comes to an end where it follows the "
-                "logged transitions; give by_step=True, a gamma below 1 or a ridge above 0"
-            )
-        return q
+    def _fitted(self, table: ValueTable) -> Numbers:
+        """Returns the value of each pair, [P]."""
+        return solved(table.system(self.ridge), table.rewards, table.gamma)
 
     def _looked_up(
         self,

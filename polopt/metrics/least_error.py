@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from polopt.metrics.logged import LoggedDecisions
 from polopt.metrics.metric import LoggedMetric, Measured
-from polopt.metrics.off_policy import DoublyRobust, OffPolicyEstimator
+from polopt.metrics.off_policy import DoublyRobust, OffPolicyEstimator, with_bias
 
 
 class LeastError(LoggedMetric):
@@ -51,15 +51,6 @@ class LeastError(LoggedMetric):
             biases.append(float(terms.mean() - centre.mean()))
             errors.append(variance + biases[-1] ** 2)
         best = min(range(len(errors)), key=errors.__getitem__)
-        found, bias = self.candidates[best].measure(table), biases[best]
-        values = {**found.values, "candidate": float(best), "estimated_bias": bias}
-        values["estimated_error"] = errors[best] ** 0.5
-        own = found.intervals["estimate"]
-        wide = dataclasses.replace(own, low=own.low - max(bias, 0.0), high=own.high - min(bias, 0.0))
-        caution = f"the estimate is biased, by {bias:.3g} as far as the unbiased one tells; the interval reaches there"
-        return dataclasses.replace(
-            found,
-            values=values,
-            intervals={**found.intervals, "estimate": wide},
-            cautions=(*found.cautions, *([caution] if bias else [])),
-        )
+        found = with_bias(self.candidates[best].measure(table), biases[best])
+        values = {**found.values, "candidate": float(best), "estimated_error": errors[best] ** 0.5}
+        return dataclasses.replace(found, values=values)

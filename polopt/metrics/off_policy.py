@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Literal
 
 import numpy as np
@@ -75,6 +76,22 @@ def measured(
     values = {"estimate": interval.estimate, "logged": logged.estimate, "episodes": float(len(table)), **weights}
     rows = {"value": terms.influence(), "weight": terms.final_weight, "logged": table.returns(metric.gamma)}
     return Measured(values, {"estimate": interval, "logged": logged}, rows, (*weight_cautions(terms), *more))
+
+
+def with_bias(found: Measured, bias: float) -> Measured:
+    """Extends the interval of a biased estimate to the side of the unbiased one, by how far the latter is away.
+
+    bias: the estimate minus an unbiased one.
+    """
+    own = found.intervals["estimate"]
+    wide = dataclasses.replace(own, low=own.low - max(bias, 0.0), high=own.high - min(bias, 0.0))
+    caution = f"the estimate is biased, by {bias:.3g} as far as the unbiased one tells; the interval reaches there"
+    return dataclasses.replace(
+        found,
+        values={**found.values, "estimated_bias": bias},
+        intervals={**found.intervals, "estimate": wide},
+        cautions=(*found.cautions, *([caution] if bias else [])),
+    )
 
 
 def measured_refitted(metric: OffPolicyEstimator, table: LoggedDecisions, *more: str) -> Measured:

@@ -106,12 +106,8 @@ class WeightedTerms:
 
         def statistic(samples: NDArray[np.int64], axis: int = -1) -> Numbers:
             rows = np.moveaxis(samples, axis, -1)
-            flat = rows.reshape(-1, rows.shape[-1])
-            place = (np.arange(len(flat))[:, None] * n + flat).ravel()
-            count = np.bincount(place, minlength=len(flat) * n).reshape(len(flat), n).astype(float)
-            below = count @ weight if self.self_normalised else np.full((len(flat), product.shape[1]), flat.shape[-1])
-            ratio = np.divide(count @ product, below, out=np.zeros_like(below, dtype=float), where=below > 0)
-            return ratio.sum(1).reshape(rows.shape[:-1])
+            found = resampled(weight, product, rows.reshape(-1, rows.shape[-1]), self_normalised=self.self_normalised)
+            return found.sum(1).reshape(rows.shape[:-1])
 
         found = stats.bootstrap(
             (np.arange(n),),
@@ -152,6 +148,19 @@ class WeightedTerms:
         if self.importance is not None and self.importance[:, -1].max() < 600:
             found["mean_weight"] = float(np.exp(self.importance[:, -1]).mean())
         return found
+
+
+def resampled(weight: Numbers, product: Numbers, rows: NDArray[np.int64], *, self_normalised: bool) -> Numbers:
+    """Returns each column's mean or ratio over resampled episodes, [R, K].
+
+    weight, product: [n, K] weights and weighted values. rows: [R, n] of each resample the indices of its episodes.
+    """
+    n = len(weight)
+    place = (np.arange(len(rows))[:, None] * n + rows).ravel()
+    count = np.bincount(place, minlength=len(rows) * n).reshape(len(rows), n).astype(float)
+    below = count @ weight if self_normalised else np.full((len(rows), product.shape[1]), float(rows.shape[-1]))
+    found: Numbers = np.divide(count @ product, below, out=np.zeros_like(below), where=below > 0)
+    return found
 
 
 def weight_cautions(terms: WeightedTerms) -> list[str]:
