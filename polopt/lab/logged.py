@@ -158,6 +158,21 @@ def rare_actions(seed: int) -> tuple[EpisodicProblem, Numbers, Numbers, Numbers]
     return problem, behaviour, target, problem.values(target, 1.0)[0] / 2
 
 
+def varied_actions(seed: int) -> tuple[EpisodicProblem, Numbers, Numbers]:
+    """Returns a problem of one decision, a behaviour policy and a target policy [S, A].
+
+    Eight contexts, five actions of probability 0.02 or more; an action's reward is a mean of its own, which differs
+    between contexts by as much, without noise.
+    """
+    draw = np.random.default_rng(seed)
+    S, A = 8, 5
+    transitions = np.zeros((S, A, S + 1))
+    transitions[:, :, -1] = 1.0
+    reward = draw.normal(size=(1, A, 1)) + draw.normal(size=(S, A, 1)) + np.zeros((S, A, S + 1))
+    behaviour = 0.9 * draw.dirichlet(np.full(A, 0.5), S) + 0.1 / A
+    return EpisodicProblem(np.full(S, 1 / S), transitions, reward, 1), behaviour, draw.dirichlet(np.ones(A), S)
+
+
 def long_walk(horizon: int, seed: int) -> tuple[EpisodicProblem, Numbers, Numbers]:
     """Returns a problem of four states and two actions that goes on to its horizon, a behaviour policy and a target
     policy [S, A]; the policies take an action with probabilities of 0.5 and 0.8."""
@@ -167,3 +182,13 @@ def long_walk(horizon: int, seed: int) -> tuple[EpisodicProblem, Numbers, Number
     likelier = draw.integers(2, size=4)
     target = np.where(np.arange(2)[None] == likelier[:, None], 0.8, 0.2)
     return problem, np.full((4, 2), 0.5), target
+
+
+def endless_walk(length: int, seed: int, gamma: float) -> tuple[EpisodicProblem, Numbers, Numbers, float]:
+    """Returns the problem of `long_walk`, cut after `length` decisions, its policies [S, A], and the target policy's
+    discounted value of going on for ever."""
+    problem, behaviour, target = long_walk(length, seed)
+    moves = (target[:, :, None] * problem.transitions[:, :, :-1]).sum(1)
+    paid = (target[:, :, None] * problem.transitions * problem.reward).sum((1, 2))
+    value = problem.start @ np.linalg.solve(np.eye(len(moves)) - gamma * moves, paid)
+    return problem, behaviour, target, float(value)

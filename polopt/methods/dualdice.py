@@ -25,10 +25,10 @@ def dualdice(
 
     with zeta the ratio of the visits that pi discounts by gamma to the logged visits: the saddle point of
 
-        min_nu max_zeta  sum_i sum_t zeta(s_t, a_t) [nu(s_t, a_t) - gamma nu(s_{t+1}, pi)] - sum_i nu(s_i0, pi)
+        min_nu max_zeta sum_i sum_t zeta(s_t, a_t) [nu(s_t, a_t) - gamma nu(s_{t+1}, pi)] - sum_i nu(s_i0, pi)
 
-    with nu(s, pi) = sum_a pi(a | s) nu(s, a). It needs the columns `state` and `action`, a state that holds all that the
-    future depends on, and every action of the target policy in the log; the behaviour policy's probabilities do not
+    with nu(s, pi) = sum_a pi(a | s) nu(s, a). It needs the columns `state` and `action`, a state that holds all that
+    the future depends on, and every action of the target policy in the log; the behaviour policy's probabilities do not
     enter, and may be of a mixture of policies.
 
     endless: episodes are cut, not ended: the last decision of each is left out, and the value is that of going on for

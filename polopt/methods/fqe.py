@@ -11,8 +11,8 @@ from polopt.metrics import DirectMethod, TabularValues
         year=2019,
         arxiv="1903.08738",
     ),
-    changes="A policy's value from another policy's log: the value of the first states in a model that is fitted to the "
-    "log, without importance weights.",
+    changes="A policy's value from another policy's log: the value of the first states in a model that is fitted to "
+    "the log, without importance weights.",
     room="metrics",
     tier="faithful",
 )
@@ -34,8 +34,10 @@ def fqe(
     long episodes; it is as biased as the table is wrong. It needs the columns `state` and `action`, a state that holds
     all that the future depends on, and every action of the target policy in the log: others count as 0, with a caution.
 
-    by_step: one table for each step. endless: episodes are cut, not ended. ridge: pseudo-decisions of value 0 that are
-    added to those of each (s, a). resamples, level: of the bootstrap over episodes, with the table fitted anew each time.
+    by_step: one table for each step.
+    endless: episodes are cut, not ended: the last decision of each is left out.
+    ridge: pseudo-decisions of value 0 that are added to those of each (s, a).
+    resamples, level: of the bootstrap over episodes, with the table fitted anew each time.
 
     The paper iterates regressions with a neural network; for a table their limit is solved at once. With values of
     another model in the columns `q` and `v`, `metrics.DirectMethod(model=LoggedValues())` is the direct method.

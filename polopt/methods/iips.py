@@ -14,8 +14,8 @@ from polopt.metrics import IndependentImportanceSampling
         year=2018,
         arxiv="1804.10488",
     ),
-    changes="A ranking policy's value from another one's log: each position's reward weighed by the probability ratio of "
-    "its own item.",
+    changes="A ranking policy's value from another one's log: each position's reward weighed by the probability ratio "
+    "of its own item.",
     room="metrics",
     tier="faithful",
 )

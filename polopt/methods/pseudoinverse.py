@@ -9,8 +9,8 @@ from polopt.metrics import PseudoInverse
 @method(
     paper=Paper(
         title="Off-policy Evaluation for Slate Recommendation",
-        authors="Swaminathan, Adith and Krishnamurthy, Akshay and Agarwal, Alekh and Dudik, Miroslav and Langford, John "
-        "and Jose, Damien and Zitouni, Imed",
+        authors="Swaminathan, Adith and Krishnamurthy, Akshay and Agarwal, Alekh and Dudik, Miroslav and "
+        "Langford, John and Jose, Damien and Zitouni, Imed",
         year=2017,
         arxiv="1605.04812",
     ),

@@ -35,8 +35,8 @@ class PseudoInverse(OffPolicyEstimator):
     may be below 0. self_normalised: each position's weights are divided by their mean.
 
     Source: Swaminathan, Krishnamurthy, Agarwal, Dudik, Langford, Jose and Zitouni 2017, "Off-policy Evaluation for
-    Slate Recommendation", arXiv 1605.04812; the form for independent positions: Vlassis, Chandrashekar, Gil and Kallus 2021,
-    "Control Variates for Slate Off-Policy Evaluation", arXiv 2106.07914.
+    Slate Recommendation", arXiv 1605.04812; the form for independent positions: Vlassis, Chandrashekar, Gil and Kallus
+    2021, "Control Variates for Slate Off-Policy Evaluation", arXiv 2106.07914.
     """
 
     def terms(self, table: LoggedDecisions) -> WeightedTerms:
