@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from polopt.checks.metric_rules import DataRow
+from polopt.lab.logged import small_problem
 from polopt.lab.measured import (
     estimated_candidates,
     frontier_points,
@@ -17,7 +18,14 @@ from polopt.methods.r_to_q import TokenCredit
 from polopt.methods.ranking_accuracy import RankingAccuracy
 from polopt.methods.sharpe_at_k import SharpeRatio
 from polopt.methods.starc import Dard, Epic, LeastL2, RewardDistance, Uncanonical, ValueLevelled, ValueShaped
+from polopt.metrics import LoggedDecisions, ReturnDistribution
 from polopt.objectives import SquaredLink
+
+
+def small_log(seed: int) -> LoggedDecisions:
+    problem, behaviour, target = small_problem(0)
+    return problem.sample(behaviour, target, 60, seed)
+
 
 CANONICAL = (ValueLevelled(), ValueShaped(), LeastL2(), Epic(), Dard(), Uncanonical())
 
@@ -27,6 +35,8 @@ DATA_METRICS = {
     "ranking accuracy": DataRow(RankingAccuracy(), ranked),
     "ranking accuracy, IPO": DataRow(RankingAccuracy(beta=1.0, link=SquaredLink(target=5.0), target_loss=1.0), ranked),
     "token credit": DataRow(TokenCredit(), scored_answers),
+    "return distribution": DataRow(ReturnDistribution(resamples=50), small_log),
+    "return distribution, divided by n": DataRow(ReturnDistribution(resamples=50, self_normalised=False), small_log),
     "Sharpe ratio": DataRow(SharpeRatio(threshold=0.0), estimated_candidates),
     "frontier gap": DataRow(FrontierGap(), frontier_points),
     "discretion": DataRow(DiscretionAudit(resamples=20, priority_resamples=2), preferences_by_principle),

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from polopt.checks.metric_rules import MetricRow
 from polopt.lab.logged import small_problem, with_values
+from polopt.lab.slates import slates
 from polopt.metrics import (
+    BlendedReturns,
     ClippedWeights,
     DirectMethod,
     DoublyRobust,
+    IndependentImportanceSampling,
     LeastError,
     LoggedDecisions,
     LoggedValues,
     MarginalImportanceSampling,
     Metric,
+    MinimumVarianceValues,
     PerDecisionImportanceSampling,
+    PseudoInverse,
     ShrunkWeights,
+    StationaryImportanceSampling,
     SwitchedWeights,
     TabularValues,
     TrajectoryImportanceSampling,
+    ValuesByAction,
 )
 
 GAMMA = 0.9
@@ -31,6 +40,15 @@ def log(seed: int) -> LoggedDecisions:
 
 def row(part: Metric) -> MetricRow:
     return MetricRow(part, log, PROBLEM.value(TARGET, GAMMA))
+
+
+SLATES = slates(0)
+ALL_SLATES, SLATE_CHANCE = SLATES.all_slates()
+
+
+def slate_log(seed: int) -> LoggedDecisions:
+    """60 slates of three positions."""
+    return ALL_SLATES[np.random.default_rng(seed).choice(len(ALL_SLATES), 60, p=SLATE_CHANCE)]
 
 
 METRICS = {
@@ -63,4 +81,12 @@ METRICS = {
     "marginalised": row(MarginalImportanceSampling(gamma=GAMMA, level=0.8, resamples=40)),
     "direct, given": row(DirectMethod(gamma=GAMMA, level=0.8, model=LoggedValues())),
     "direct, fitted": row(DirectMethod(gamma=GAMMA, level=0.8, resamples=15)),
+    "doubly robust, by action": row(DoublyRobust(gamma=GAMMA, level=0.8, model=ValuesByAction())),
+    "doubly robust, least variance": row(
+        DoublyRobust(gamma=GAMMA, level=0.8, model=MinimumVarianceValues(by_step=True))
+    ),
+    "blended": row(BlendedReturns(gamma=GAMMA, level=0.8, model=LoggedValues(), bias_resamples=50)),
+    "stationary": row(StationaryImportanceSampling(gamma=GAMMA, level=0.8, resamples=40)),
+    "independent positions": MetricRow(IndependentImportanceSampling(level=0.8), slate_log, SLATES.value()),
+    "pseudo-inverse": MetricRow(PseudoInverse(level=0.8), slate_log, SLATES.value()),
 }

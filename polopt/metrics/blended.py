@@ -31,6 +31,7 @@ class BlendedReturns(DoublyRobust):
     arXiv 1604.00923, section 8.
     """
 
+    weighs_bias = True
     self_normalised: bool = True
     bias_level: float = 0.5
     bias_resamples: int = 200

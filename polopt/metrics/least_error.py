@@ -25,6 +25,7 @@ class LeastError(LoggedMetric):
     5, choose by such an error, with a bound on the bias in place of its estimate.
     """
 
+    weighs_bias = True
     candidates: Sequence[OffPolicyEstimator] = (DoublyRobust(),)
     unbiased: OffPolicyEstimator = DoublyRobust()
 

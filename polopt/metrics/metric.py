@@ -92,9 +92,11 @@ class LoggedMetric(Metric):
     """`metric(table)` or `metric(experience, evaluation)` measures logged decisions.
 
     `columns` names the columns of a table of logged decisions that the metric reads beyond those that every such table
-    has. A subclass writes `measure(table)`.
+    has. `weighs_bias` states whether a bias is weighed against the variance, so that the estimate itself depends on the
+    number of episodes. A subclass writes `measure(table)`.
     """
 
+    weighs_bias: ClassVar[bool] = False
     rows = LOGGED_ROWS
     reads = frozenset({"rollout_logp", "reward"})
 
