@@ -41,17 +41,17 @@ def variance(table: LoggedDecisions, theta: np.ndarray, gamma: float) -> float:
     """Returns the variance of the doubly robust terms with one value for each action, written out."""
     assert table.state is not None
     assert table.action is not None
-    probability = {}
+    probability: dict[tuple[int, int], float] = {}
     for s, a, p in zip(table.state.ravel(), table.action.ravel(), np.exp(table.target_logp).ravel(), strict=True):
         probability[int(s), int(a)] = float(p)
     terms = []
     for b in range(len(table)):
         weight, total = 1.0, 0.0
         for t in range(int(table.lengths[b])):
-            s, a = int(table.state[b, t]), int(table.action[b, t])
-            v = sum(p * theta[action] for (state, action), p in probability.items() if state == s)
+            here, taken = int(table.state[b, t]), int(table.action[b, t])
+            v = sum(p * theta[action] for (state, action), p in probability.items() if state == here)
             before, weight = weight, weight * np.exp(table.target_logp[b, t] - table.behaviour_logp[b, t])
-            total += gamma**t * (weight * (table.reward[b, t] - theta[a]) + before * v)
+            total += gamma**t * (weight * (table.reward[b, t] - theta[taken]) + before * v)
         terms.append(total)
     return float(np.var(terms))
 

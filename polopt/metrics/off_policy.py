@@ -50,11 +50,6 @@ class OffPolicyEstimator(LoggedMetric):
         """Returns the weights [B, K] and values [B, K] whose product, summed, is the estimate."""
         raise NotImplementedError
 
-    def log_weights(self, table: LoggedDecisions) -> Numbers:
-        """Returns the logarithms of the cumulative weights within the limit, [B, T]."""
-        found: Numbers = self.limit(table.log_weights())
-        return found
-
     def measure(self, table: LoggedDecisions) -> Measured:
         """Computes the estimate and its interval, the behaviour policy's value, and the effective sample size of the
         weights.
@@ -118,8 +113,8 @@ class TrajectoryImportanceSampling(OffPolicyEstimator):
     """
 
     def terms(self, table: LoggedDecisions) -> WeightedTerms:
-        weights = self.log_weights(table)[:, -1:]
-        return WeightedTerms(weights, table.returns(self.gamma)[:, None], self.self_normalised, table.log_weights())
+        weights, gain = table.log_weights(), table.returns(self.gamma)[:, None]
+        return WeightedTerms(self.limit(weights)[:, -1:], gain, self.self_normalised, weights)
 
 
 class PerDecisionImportanceSampling(OffPolicyEstimator):
@@ -134,8 +129,8 @@ class PerDecisionImportanceSampling(OffPolicyEstimator):
 
     def terms(self, table: LoggedDecisions) -> WeightedTerms:
         discount = self.gamma ** np.arange(table.reward.shape[1])
-        weights = self.log_weights(table)
-        return WeightedTerms(weights, discount * table.reward, self.self_normalised, table.log_weights())
+        weights = table.log_weights()
+        return WeightedTerms(self.limit(weights), discount * table.reward, self.self_normalised, weights)
 
 
 class DoublyRobust(OffPolicyEstimator):
@@ -167,11 +162,12 @@ class DoublyRobust(OffPolicyEstimator):
         found = self.values(table)
         T = table.reward.shape[1]
         discount = self.gamma ** np.arange(T)
-        weights = self.log_weights(table)
+        importance = table.log_weights()
+        weights = self.limit(importance)
         before = np.concatenate([np.zeros((len(table), 1)), weights[:, :-1]], 1)
         terms = [discount * np.where(table.mask, x, 0.0) for x in (table.reward - found.q, found.v)]
         both = np.concatenate([weights, before], 1), np.concatenate(terms, 1)
-        return WeightedTerms(*both, self.self_normalised, table.log_weights())
+        return WeightedTerms(*both, self.self_normalised, importance)
 
     def values(self, table: LoggedDecisions) -> ActionValues:
         """Returns the model's values of all episodes, each from a model that was not fitted to it where folds > 1."""
@@ -204,9 +200,8 @@ class DirectMethod(OffPolicyEstimator):
         return WeightedTerms(np.zeros((len(table), 1)), found.v[:, :1], self.self_normalised, None)
 
     def measure(self, table: LoggedDecisions) -> Measured:
-        table = table.in_order()
-        terms = self.terms(table)
         if not self.model.fitted:
+            terms = self.terms(table)
             interval = terms.interval(self.interval, self.level, self.resamples, self.seed)
             caution = "the interval contains nothing of the errors of the values that were given"
             return measured(self, table, terms, interval, caution)

@@ -6,12 +6,10 @@ import dataclasses
 import functools
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from polopt.errors import UserError
 from polopt.metrics.intervals import Interval
-from polopt.metrics.mismatch import effective_sample_size
 
 Numbers = NDArray[np.float64]
 
@@ -135,15 +133,13 @@ class WeightedTerms:
         """Returns the smallest effective sample size of any column, the largest weight, its share of its column's sum,
         and the mean weight of whole episodes."""
         top = self.log_weight.max(0)
-        alive = self.log_weight[:, np.isfinite(top)]
-        size = min(float(effective_sample_size(torch.tensor(column))) for column in alive.T) * len(alive)
-        if alive.shape[1] < self.log_weight.shape[1]:
-            size = 0.0
-        shifted = np.exp(alive - alive.max(0))
+        alive = np.isfinite(top)
+        shifted = np.exp(self.log_weight[:, alive] - top[alive])
+        total = shifted.sum(0)
         found = {
-            "effective_sample_size": size,
+            "effective_sample_size": float((total**2 / (shifted**2).sum(0)).min()) if alive.all() else 0.0,
             "largest_weight": float(np.exp(min(self.log_weight.max(), 700.0))),
-            "largest_share": float((shifted / shifted.sum(0)).max()),
+            "largest_share": float((1 / total).max()),
         }
         if self.importance is not None and self.importance[:, -1].max() < 600:
             found["mean_weight"] = float(np.exp(self.importance[:, -1]).mean())
