@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
-import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
@@ -14,9 +12,10 @@ from rich.text import Text
 
 from polopt.cli import wording
 from polopt.cli.command_group import UsageError, checked
+from polopt.cli.policies import ends, plain, policy_results
 
 if TYPE_CHECKING:
-    from polopt.metrics import Interval, Measured
+    from polopt.metrics import Measured
 
 # Labels of the numbers, in the order of printing.
 NAMES = {
@@ -45,6 +44,14 @@ def measure(
         list[str] | None,
         typer.Option("--column", metavar="NAME=COLUMN", help="The file's own name of a column; repeatable."),
     ] = None,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--policy",
+            metavar="NAME=COLUMN",
+            help="A target policy by the column of its probabilities; repeatable, to choose among several.",
+        ),
+    ] = None,
     html: Annotated[
         Path | None,
         typer.Option("--html", metavar="FILE", help="Write the result as one page, with the metric's plot."),
@@ -57,7 +64,11 @@ def measure(
 
     with checked():
         part = catalogue.metric(metric, **wording.settings(changes or []))
-        data = measuring.data_of(part, file, _columns(column or []))
+        if policy:
+            policies = policy_results(part, metric, file, _pairs(policy, "--policy"), _pairs(column or [], "--column"))
+            policies.show(html, as_json=as_json)
+            return
+        data = measuring.data_of(part, file, _pairs(column or [], "--column"))
         found: Measured = part(data)
         if html is not None:
             from polopt.report import write_measured
@@ -74,22 +85,19 @@ def measure(
         screen.print(f"Report  {html}", soft_wrap=True)
 
 
-def _columns(pairs: list[str]) -> dict[str, str]:
+EXAMPLES = {"--column": "behaviour_probability=propensity", "--policy": "careful=careful_probability"}
+
+
+def _pairs(pairs: list[str], option: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for pair in pairs:
         name, equals, column = pair.partition("=")
         if not equals or not name or not column:
-            raise UsageError(f"--column {pair}: expected name=column, as in --column behaviour_probability=propensity")
+            raise UsageError(f"{option} {pair}: expected name=column, as in {option} {EXAMPLES[option]}")
+        if name in found:
+            raise UsageError(f"{option} {pair}: the name {name} is there twice")
         found[name] = column
     return found
-
-
-def plain(found: Measured) -> dict[str, Any]:
-    """Converts a result to JSON data; an infinite end of an interval is null."""
-    intervals = {name: dataclasses.asdict(interval) for name, interval in found.intervals.items()}
-    for interval in intervals.values():
-        interval |= {end: None for end in ("low", "high") if not math.isfinite(interval[end])}
-    return {"values": dict(found.values), "intervals": intervals, "cautions": list(found.cautions)}
 
 
 def _table(found: Measured) -> Table:
@@ -98,9 +106,5 @@ def _table(found: Measured) -> Table:
     for name in ordered:
         interval = found.intervals.get(name)
         style = "bold" if name == "estimate" else None
-        table.add_row(NAMES.get(name, name), f"{found.values[name]:.4g}", _ends(interval), style=style)
+        table.add_row(NAMES.get(name, name), f"{found.values[name]:.4g}", ends(interval), style=style)
     return table
-
-
-def _ends(interval: Interval | None) -> str:
-    return "" if interval is None else f"[{interval.low:.4g}, {interval.high:.4g}] ({interval.level:.0%})"

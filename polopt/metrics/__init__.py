@@ -78,6 +78,7 @@ from polopt.metrics.off_policy import (
     TrajectoryImportanceSampling,
 )
 from polopt.metrics.passk import pass_all_k, pass_at_k
+from polopt.metrics.policy_selection import CandidatePolicy, PolicySelection, select_policy
 from polopt.metrics.pooled_values import MinimumVarianceValues, ValuesByAction
 from polopt.metrics.preference_audit import PreferenceAudit, PreferenceRow, audit_preferences
 from polopt.metrics.proxy import ProxyHacking, correlation, least_true_gain, proxy_hacking
@@ -103,6 +104,7 @@ __all__ = [
     "AnnotatorAgreement",
     "BlendedReturns",
     "BoundPlot",
+    "CandidatePolicy",
     "ClippedWeights",
     "Comparison",
     "ComparisonRow",
@@ -132,6 +134,7 @@ __all__ = [
     "Mismatch",
     "OffPolicyEstimator",
     "PerDecisionImportanceSampling",
+    "PolicySelection",
     "PreferenceAudit",
     "PreferenceLabels",
     "PreferenceRow",
@@ -233,6 +236,7 @@ __all__ = [
     "router_regret",
     "sampled_rewards",
     "seeds_needed",
+    "select_policy",
     "t_interval",
     "tic_rate",
     "welch_difference",

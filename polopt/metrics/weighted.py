@@ -98,6 +98,8 @@ class WeightedTerms:
         # Sorted, so that the order of the episodes changes no draw.
         order = np.lexsort((*self.value.T, *self.weight.T, self.influence()))
         weight, product = self.weight[order], (self.weight * self.value)[order]
+        if not self.self_normalised:  # columns of one divisor are one column
+            weight, product = weight[:, :1], product.sum(1, keepdims=True)
         n, estimate = len(order), self.estimate()
         if np.ptp(product, axis=0).max() == 0 and np.ptp(weight, axis=0).max() == 0:
             return Interval(estimate, estimate, estimate, level, n)

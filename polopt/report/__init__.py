@@ -1,7 +1,7 @@
 """Reports: pages of a run, a comparison, an audit of preference pairs, a measured file; plots for notebooks."""
 
 from polopt.report.audit_page import write_audit
-from polopt.report.measure_page import bound_plot, write_measured
+from polopt.report.measure_page import bound_plot, write_measured, write_policies
 from polopt.report.plot import learning_curve
 from polopt.report.write import compare_report, run_notices, write_comparison, write_report
 
@@ -13,5 +13,6 @@ __all__ = [
     "write_audit",
     "write_comparison",
     "write_measured",
+    "write_policies",
     "write_report",
 ]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from polopt.metrics import Interval
-from polopt.report.figures import Figure, Panel, Trace, color, line, short, stack, text
+from polopt.report.figures import Figure, Panel, Trace, forest, line, short, stack, text, upright
 from polopt.training.auditing import FileAudit
 
 SHARE_AXIS = {"tickformat": ".0%", "range": [-0.02, 1.02]}
@@ -23,7 +24,7 @@ def figures(audit: FileAudit) -> list[Figure]:
 def _lengths(audit: FileAudit) -> Figure:
     gaps = [len(row.chosen) - len(row.rejected) for row in audit.rows]
     bars = _histogram([("pairs", "@accent", gaps)])
-    layout = {**_bar_layout("characters that the preferred answer is longer"), "shapes": [_upright(0.0)]}
+    layout = {**_bar_layout("characters that the preferred answer is longer"), "shapes": [upright(0.0)]}
     caption = "Numbers of pairs. Of a file without length bias the bars left and right of 0 weigh the same."
     return Figure("lengths", "Is the longer answer preferred?", caption, bars, layout)
 
@@ -48,7 +49,7 @@ def _margins(audit: FileAudit) -> Figure | None:
     groups = [("ranked right after training", "@accent", margins[~here]), ("left wrong", "@second", margins[here])]
     kind = "sums" if audit.flips.criterion.ranks_by == "sum" else "means over tokens"
     layout = _bar_layout(f"log-probability of the preferred answer minus the other's, {kind}, nats")
-    layout |= {"shapes": [_upright(0.0)], "showlegend": True, "barmode": "stack"}
+    layout |= {"shapes": [upright(0.0)], "showlegend": True, "barmode": "stack"}
     caption = (
         f"Numbers of pairs by the reference's ranking, right of 0 correct. Left wrong are those that "
         f"{audit.flips.criterion.method} does not turn where each pair has the loss {audit.flips.target_loss:g}."
@@ -68,7 +69,7 @@ def _reach(audit: FileAudit) -> Figure | None:
     points = [(float(x), float((losses >= x).mean())) for x in grid]
     spec = stack([Panel("pairs ranked right", [line(points, "right", form=".1%")], SHARE_AXIS)], height=320)
     spec["layout"]["xaxis"] = {"anchor": "y", "title": {"text": "loss of every pair"}, "range": [0, top]}
-    spec["layout"]["shapes"] = [_upright(flips.target_loss)]
+    spec["layout"]["shapes"] = [upright(flips.target_loss)]
     caption = (
         f"If training with {flips.criterion.method} brings every pair to one loss, so many are ranked right. The "
         "dotted line is the target loss. Pairs that no loss turns are counted as wrong."
@@ -100,41 +101,10 @@ def _discretion(audit: FileAudit) -> Figure | None:
 
 def _forest(name: str, title: str, caption: str, rows: Sequence[tuple[str, Interval]], *, at: float | None) -> Figure:
     """Builds a plot of intervals of shares, one a line, the first on top. at: a share with a dotted line."""
-    data: list[Trace] = [
-        {
-            "type": "scatter",
-            "mode": "markers",
-            "x": [short(interval.estimate)],
-            "y": [len(rows) - 1 - i],
-            "marker": {"color": color(i), "size": 10},
-            "error_x": {
-                "type": "data",
-                "symmetric": False,
-                "array": [short(min(interval.high, 1.0) - interval.estimate)],
-                "arrayminus": [short(interval.estimate - max(interval.low, 0.0))],
-                "color": color(i),
-                "thickness": 2,
-                "width": 0,
-            },
-            "hovertemplate": f"{text(label)}: %{{x:.1%}}<extra></extra>",
-        }
-        for i, (label, interval) in enumerate(rows)
+    within = [
+        (label, dataclasses.replace(found, low=max(found.low, 0.0), high=min(found.high, 1.0))) for label, found in rows
     ]
-    layout: dict[str, Any] = {
-        "height": 110 + 44 * len(rows),
-        "xaxis": SHARE_AXIS,
-        "yaxis": {
-            "tickvals": list(range(len(rows))),
-            "ticktext": [text(label) for label, _ in reversed(rows)],
-            "range": [-0.6, len(rows) - 0.4],
-            "automargin": True,
-            "showgrid": False,
-        },
-        "hovermode": "closest",
-        "showlegend": False,
-        "shapes": [] if at is None else [_upright(at)],
-    }
-    return Figure(name, title, caption, data, layout)
+    return forest(name, title, caption, within, axis=SHARE_AXIS, form=".1%", at=at)
 
 
 def _histogram(groups: Sequence[tuple[str, str, Sequence[float] | np.ndarray]]) -> list[Trace]:
@@ -166,9 +136,3 @@ def _bar_layout(label: str) -> dict[str, Any]:
         "hovermode": "closest",
         "showlegend": False,
     }
-
-
-def _upright(x: float) -> dict[str, Any]:
-    """Returns a dotted vertical line."""
-    place = {"xref": "x", "yref": "paper", "x0": x, "x1": x, "y0": 0, "y1": 1}
-    return {"type": "line", **place, "line": {"color": "@quiet", "dash": "dot", "width": 1.2}}

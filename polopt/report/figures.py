@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from polopt.metrics import Interval
+
 Points = Sequence[tuple[float, float]]
 Trace = dict[str, Any]
 
@@ -97,6 +99,63 @@ def band(low: Points, high: Points, paint: str = "@accent", *, opacity: int = 18
         "hoverinfo": "skip",
         "showlegend": False,
     }
+
+
+def forest(
+    name: str,
+    title: str,
+    caption: str,
+    rows: Sequence[tuple[str, Interval]],
+    *,
+    axis: dict[str, Any],
+    form: str = ".4g",
+    at: float | None = None,
+) -> Figure:
+    """Builds a plot of estimates with their intervals, one a line, the first on top.
+
+    axis: of the estimates. form: their format. at: a value with a dotted line.
+    """
+    data: list[Trace] = [
+        {
+            "type": "scatter",
+            "mode": "markers",
+            "x": [short(interval.estimate)],
+            "y": [len(rows) - 1 - i],
+            "marker": {"color": color(i), "size": 10},
+            "error_x": {
+                "type": "data",
+                "symmetric": False,
+                "array": [short(interval.high - interval.estimate)],
+                "arrayminus": [short(interval.estimate - interval.low)],
+                "color": color(i),
+                "thickness": 2,
+                "width": 0,
+            },
+            "hovertemplate": f"{text(label)}: %{{x:{form}}}<extra></extra>",
+        }
+        for i, (label, interval) in enumerate(rows)
+    ]
+    layout: dict[str, Any] = {
+        "height": 110 + 44 * len(rows),
+        "xaxis": axis,
+        "yaxis": {
+            "tickvals": list(range(len(rows))),
+            "ticktext": [text(label) for label, _ in reversed(rows)],
+            "range": [-0.6, len(rows) - 0.4],
+            "automargin": True,
+            "showgrid": False,
+        },
+        "hovermode": "closest",
+        "showlegend": False,
+        "shapes": [] if at is None else [upright(at)],
+    }
+    return Figure(name, title, caption, data, layout)
+
+
+def upright(x: float) -> dict[str, Any]:
+    """Returns a dotted vertical line."""
+    place = {"xref": "x", "yref": "paper", "x0": x, "x1": x, "y0": 0, "y1": 1}
+    return {"type": "line", **place, "line": {"color": "@quiet", "dash": "dot", "width": 1.2}}
 
 
 def thin(points: Points, summary: Callable[..., Any] = np.mean) -> tuple[list[float], list[float]]:

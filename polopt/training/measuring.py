@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from polopt import catalogue
-from polopt.metrics import LoggedDecisions, Measured, Metric, MetricDataError, MetricError
+from polopt.metrics import LoggedDecisions, Measured, Metric, MetricDataError, MetricError, WeightsError
 from polopt.metrics.logged_rows import LOGGED_ROWS
 from polopt.metrics.row_format import RowFormat
 from polopt.names import nearest
@@ -59,6 +59,32 @@ def data_of(metric: Metric, path: str | Path, columns: Mapping[str, str] | None 
     if not isinstance(rows, RowFormat):
         raise MetricError(f"{metric!r:.80} reads no files: its class has no `rows`, the format of one")
     return read_data(rows, path, columns)
+
+
+def measure_policies(
+    metric: Metric, path: str | Path, policies: Mapping[str, str], columns: Mapping[str, str] | None = None
+) -> tuple[dict[str, Measured], dict[str, str]]:
+    """Measures one log for several target policies. Returns the results, and why there is none for the others.
+
+    policies: the column of the target probabilities, by the policy's name. columns: as for `read_log`.
+
+    Raises:
+        MetricError: the metric reads no target policy.
+        MetricDataError: no policy can be estimated.
+        ConfigError: the file cannot be read, or rows are malformed.
+    """
+    if getattr(metric, "rows", None) is not LOGGED_ROWS:
+        raise MetricError(f"{metric!r:.80} estimates no policy's value from a log of decisions; leave out --policy")
+    results: dict[str, Measured] = {}
+    refused: dict[str, str] = {}
+    for name, column in policies.items():
+        try:
+            results[name] = metric(data_of(metric, path, {**(columns or {}), "target_probability": column}))
+        except (MetricDataError, WeightsError) as error:
+            refused[name] = str(error)
+    if not results:
+        raise LOGGED_ROWS.error("; ".join(dict.fromkeys(refused.values())))
+    return results, refused
 
 
 def measure(

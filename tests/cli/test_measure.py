@@ -108,3 +108,46 @@ def test_pages_with_and_without_a_bound(log: Path, tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert "Report" in result.output
     assert "0 of 200" in (tmp_path / "starc.html").read_text()
+
+
+def test_policies_of_one_log(log: Path, tmp_path: Path) -> None:
+    """One that is better, one that the log cannot tell about, and their page."""
+    rows = [json.loads(line) for line in log.read_text().splitlines()]
+    for row in rows:
+        row["other"] = 0.01
+    file, page = tmp_path / "policies.jsonl", tmp_path / "page.html"
+    file.write_text("\n".join(map(json.dumps, rows)))
+    given = [
+        "--policy",
+        "same=behaviour_probability",
+        "--policy",
+        "target=target_probability",
+        "--policy",
+        "other=other",
+    ]
+    found = json.loads(polopt("measure", "pdis", file, *given, "--json").stdout)
+    assert found["policies"].keys() == {"same", "target"}
+    same = found["policies"]["same"]
+    assert same["gain"]["estimate"] == pytest.approx(0.0, abs=1e-12)
+    assert not same["better"]
+    assert "with probability" in found["refused"]["other"]
+    own = json.loads(polopt("measure", "pdis", file, "--json").stdout)
+    assert found["policies"]["target"]["values"] == own["values"]
+    shown = polopt("measure", "pdis", file, *given, "--html", page)
+    assert "other cannot be estimated" in shown.stdout
+    assert "Which policy is better" in page.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["pdis", "--policy", "a"], "expected name=column, as in --policy careful=careful_probability"),
+        (["pdis", "--policy", "a=b", "--policy", "a=c"], "the name a is there twice"),
+        (["starc", "--policy", "a=b"], "leave out --policy"),
+        (["pdis", "--policy", "a=nowhere"], "column 'nowhere' is missing"),
+    ],
+)
+def test_policies_that_cannot_be_measured(log: Path, given: list[str], message: str) -> None:
+    result = polopt("measure", given[0], log, *given[1:])
+    assert result.exit_code == 2
+    assert message in flat(result.output)
