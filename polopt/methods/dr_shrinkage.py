@@ -3,7 +3,14 @@
 from collections.abc import Sequence
 
 from polopt.method import Paper, method
-from polopt.metrics import ActionValueModel, DoublyRobust, LeastError, LoggedMetric, ShrunkWeights, TabularValues
+from polopt.metrics import (
+    ActionValueModel,
+    DoublyRobust,
+    LoggedMetric,
+    ShrunkWeights,
+    TabularValues,
+    least_error_of_limits,
+)
 
 
 @method(
@@ -44,5 +51,4 @@ def dr_shrinkage(
     base = DoublyRobust(gamma=gamma, model=TabularValues() if model is None else model, folds=folds, level=level)
     if strength is not None:
         return base.but(limit=ShrunkWeights(strength=strength))
-    limited = [base.but(limit=ShrunkWeights(strength=limit)) for limit in candidates]
-    return LeastError(candidates=[*limited, base], unbiased=base)
+    return least_error_of_limits(base, [ShrunkWeights(strength=limit) for limit in candidates])

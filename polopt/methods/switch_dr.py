@@ -3,7 +3,14 @@
 from collections.abc import Sequence
 
 from polopt.method import Paper, method
-from polopt.metrics import ActionValueModel, DoublyRobust, LeastError, LoggedMetric, SwitchedWeights, TabularValues
+from polopt.metrics import (
+    ActionValueModel,
+    DoublyRobust,
+    LoggedMetric,
+    SwitchedWeights,
+    TabularValues,
+    least_error_of_limits,
+)
 
 
 @method(
@@ -45,5 +52,4 @@ def switch_dr(
     base = DoublyRobust(gamma=gamma, model=TabularValues() if model is None else model, folds=folds, level=level)
     if most is not None:
         return base.but(limit=SwitchedWeights(most=most))
-    limited = [base.but(limit=SwitchedWeights(most=limit)) for limit in candidates]
-    return LeastError(candidates=[*limited, base], unbiased=base)
+    return least_error_of_limits(base, [SwitchedWeights(most=limit) for limit in candidates])

@@ -62,7 +62,7 @@ from polopt.metrics.intervals import (
     t_interval,
     wilson,
 )
-from polopt.metrics.least_error import LeastError
+from polopt.metrics.least_error import LeastError, least_error_of_limits
 from polopt.metrics.logged import LoggedDataError, LoggedDecisions
 from polopt.metrics.logged_rows import LoggedRow, logged_decisions, logged_row, logged_table
 from polopt.metrics.marginalised import MarginalImportanceSampling
@@ -200,6 +200,7 @@ __all__ = [
     "improvement",
     "iqm",
     "krippendorff_alpha",
+    "least_error_of_limits",
     "least_on_simplex",
     "least_true_gain",
     "log_loss",

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from polopt.metrics.logged import LoggedDecisions
 from polopt.metrics.metric import LoggedMetric, Measured
 from polopt.metrics.off_policy import DoublyRobust, OffPolicyEstimator, with_bias
+from polopt.metrics.weight_limits import WeightLimit
 
 
 class LeastError(LoggedMetric):
@@ -55,3 +56,8 @@ class LeastError(LoggedMetric):
         found = with_bias(self.candidates[best].measure(table), biases[best])
         values = {**found.values, "candidate": float(best), "estimated_error": errors[best] ** 0.5}
         return dataclasses.replace(found, values=values)
+
+
+def least_error_of_limits(base: OffPolicyEstimator, limits: Sequence[WeightLimit]) -> LeastError:
+    """Returns the choice among an unbiased estimator and the same with limited weights, by the least estimated error."""
+    return LeastError(candidates=[*(base.but(limit=limit) for limit in limits), base], unbiased=base)
