@@ -59,5 +59,5 @@ class LeastError(LoggedMetric):
 
 
 def least_error_of_limits(base: OffPolicyEstimator, limits: Sequence[WeightLimit]) -> LeastError:
-    """Returns the choice among an unbiased estimator and the same with limited weights, by the least estimated error."""
+    """Returns the choice among an unbiased estimator and the same with limited weights."""
     return LeastError(candidates=[*(base.but(limit=limit) for limit in limits), base], unbiased=base)
