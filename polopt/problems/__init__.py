@@ -17,10 +17,12 @@ from polopt.problems.bilevel import (
     exponential_bilevel,
 )
 from polopt.problems.choices import ChoiceError, OfflineChoices, human_choices, offline_choices
+from polopt.problems.dice import liars_dice
 from polopt.problems.games import Chance, Decision, End, ExtensiveGame, GameError, game_of
 from polopt.problems.justified import JustificationError, JustifiedDecisions, justified_decisions
 from polopt.problems.mdp import TabularMDP
 from polopt.problems.named import PROBLEMS, UnknownProblem, find
+from polopt.problems.open_spiel import open_spiel_game
 from polopt.problems.poker import kuhn_poker, leduc_poker
 from polopt.problems.preference_game import PreferenceGame, preference_game, random_preference_game
 from polopt.problems.preference_transfer import PreferenceTransfer, TransferError, preference_transfer
@@ -58,7 +60,9 @@ __all__ = [
     "justified_decisions",
     "kuhn_poker",
     "leduc_poker",
+    "liars_dice",
     "offline_choices",
+    "open_spiel_game",
     "preference_alignment",
     "preference_game",
     "preference_transfer",

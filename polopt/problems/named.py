@@ -12,7 +12,9 @@ from polopt.part import locate
 from polopt.problems.alignment import preference_alignment, reward_design
 from polopt.problems.bilevel import data_cleaning, exponential_bilevel
 from polopt.problems.choices import offline_choices
+from polopt.problems.dice import liars_dice
 from polopt.problems.justified import justified_decisions
+from polopt.problems.open_spiel import open_spiel_game
 from polopt.problems.poker import kuhn_poker, leduc_poker
 from polopt.problems.preference_game import preference_game
 from polopt.problems.preference_transfer import preference_transfer
@@ -25,6 +27,8 @@ PROBLEMS: dict[str, Callable[..., ExactProblem]] = {
     "justified-decisions": justified_decisions,
     "kuhn-poker": kuhn_poker,
     "leduc-poker": leduc_poker,
+    "liars-dice": liars_dice,
+    "open-spiel": open_spiel_game,
     "preference-alignment": preference_alignment,
     "offline-choices": offline_choices,
     "preference-game": preference_game,
