@@ -26,8 +26,8 @@ def dcfr(*, alpha: float = 1.5, beta: float = 0.0, gamma: float = 2.0) -> Regret
     gamma: the weight of later strategies in the average. The paper multiplies the sum by (t / (t + 1))^gamma after each
         iteration, which is the same average.
 
-    The defaults are the paper's recommendation. In a game of two players whose payoffs add up to 0 the bound of CFR holds
-    up to a constant. The discount comes after this iteration's regrets are added, as in the paper; discounting before
+    The defaults are the paper's recommendation. In a game of two players whose payoffs add up to 0 the bound of
+    CFR holds up to a constant. The discount comes after this iteration's regrets are added, as in the paper; discounting before
     gives the same strategies, with t - 1 in place of t.
     """
     return RegretMinimizer(

@@ -26,7 +26,9 @@ def open_spiel_game(*, game: str = "leduc_poker") -> ExtensiveGame:
     try:
         found = pyspiel.load_game(game)
     except pyspiel.SpielError as error:
-        raise GameError(f"open-spiel: game = {game!r:.100} cannot be loaded: {str(error).splitlines()[0]:.100}") from None
+        raise GameError(
+            f"open-spiel: game = {game!r:.100} cannot be loaded: {str(error).splitlines()[0]:.100}"
+        ) from None
     kind = found.get_type()
     if kind.dynamics != pyspiel.GameType.Dynamics.SEQUENTIAL:
         raise GameError(

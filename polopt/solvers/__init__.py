@@ -49,6 +49,7 @@ from polopt.solvers.preference_transfer import (
     WeightedImitation,
     transferred_labels,
 )
+from polopt.solvers.psro import PSRO, MetaSolver, NashLP, ProjectedReplicator, strategy_payoffs
 from polopt.solvers.regret import (
     DiscountedRegretSum,
     IterationWeight,
@@ -70,6 +71,7 @@ from polopt.solvers.transport import (
 )
 
 __all__ = [
+    "PSRO",
     "AveragedOpponent",
     "BellmanRegression",
     "BilevelDescent",
@@ -96,8 +98,10 @@ __all__ = [
     "JustifiableSolver",
     "LinearSolver",
     "LinearWeight",
+    "MetaSolver",
     "MinimaxDebate",
     "MomentumStep",
+    "NashLP",
     "Neumann",
     "NormalisedMomentumStep",
     "OfflineLearner",
@@ -109,6 +113,7 @@ __all__ = [
     "PreferenceJudge",
     "PreferenceMirrorDescent",
     "PreferenceTransferSolver",
+    "ProjectedReplicator",
     "RandomEvidence",
     "RegretIteration",
     "RegretMatching",
@@ -125,5 +130,6 @@ __all__ = [
     "gromov_wasserstein_gradient",
     "implicit_gradient",
     "sinkhorn",
+    "strategy_payoffs",
     "transferred_labels",
 ]

@@ -152,8 +152,8 @@ class RegretMinimizer(Solver):
     alternating: the players update in turn within an iteration, each against the others' newest strategies; otherwise
         all at once.
 
-    The state holds regret R, average S, strategy sigma ([E] float64 each), the number of iterations, and the memories of
-    parts that have one.
+    The state holds regret R, average S, strategy sigma ([E] float64 each), the number of iterations, and the memories
+    of parts that have one.
 
     Source: Zinkevich and others (2007), "Regret Minimization in Games with Incomplete Information".
     """
