@@ -29,7 +29,7 @@ ANCESTORS = {
         "pdis",
         "ppo",
     ),
-    *("online_dpo", "pdcfr_plus", "psro", "raft", "rebel", "reinforce", "rloo", "sdpo", "sft", "spo", "sppo"),
+    *("online_dpo", "pdcfr_plus", "ppo", "psro", "raft", "rebel", "reinforce", "rloo", "sdpo", "sft", "spo", "sppo"),
 }
 
 

@@ -9,9 +9,9 @@ LIAR = "liar"
 
 def liars_dice(*, sides: int = 4) -> ExtensiveGame:
     """Builds liar's dice for two players with one die of `sides` sides each. Players see their own die and bid in turn,
-    each higher than the last bid, that so many dice show a face; the highest face counts as every face. Whoever calls the
-    last bid a lie ends the game: the bidder wins one point if the bid is true, otherwise the caller does, and the loser
-    pays it. A bid of more dice is higher, and of as many dice the one of the higher face.
+    each higher than the last bid, that so many dice show a face; the highest face counts as every face. Whoever calls
+    the last bid a lie ends the game: the bidder wins one point if the bid is true, otherwise the caller does, and the
+    loser pays it. A bid of more dice is higher, and of as many dice the one of the higher face.
 
     There are s^2 2^(2s + 1) histories for s sides, roughly. OpenSpiel's `liars_dice` is this game, by
     default with six sides.
