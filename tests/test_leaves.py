@@ -14,22 +14,9 @@ from polopt.catalogue import slugs
 ROOT = Path(polopt.__file__).parent
 # The papers on whose sentences other papers build, or against which they measure their claims. All others are leaves.
 ANCESTORS = {
-    *(
-        "cfr",
-        "cfr_plus",
-        "dapo",
-        "dcfr",
-        "diffusion_dpo",
-        "diffusion_nft",
-        "dpo",
-        "dr_grpo",
-        "grpo",
-        "gspo",
-        "ipo",
-        "pdis",
-        "ppo",
-    ),
-    *("online_dpo", "pdcfr_plus", "ppo", "psro", "raft", "rebel", "reinforce", "rloo", "sdpo", "sft", "spo", "sppo"),
+    *("cfr", "cfr_plus", "dapo", "dcfr", "diffusion_dpo", "diffusion_nft", "dpo", "dr_grpo", "grpo", "gspo", "ipo"),
+    *("pdcfr_plus", "pdis", "ppo", "psro"),
+    *("online_dpo", "raft", "rebel", "reinforce", "rloo", "sdpo", "sft", "spo", "sppo"),
 }
 
 

@@ -64,10 +64,11 @@ class AODRegretSum(RegretSum):
 
     def forward(self, total: Tensor, regret: Tensor, t: int) -> Tensor:
         p = _progress(t, self.horizon)
-        kept = total * torch.where(total > 0, _persistence(t, 1 + 1.5 * p), _persistence(t, 0.5 - 0.5 * p))
-        rising = torch.where(total > 0, 1.1, torch.where(total < 0, 0.7, 1.0))
-        falling = torch.where(total > 0, 0.9, torch.where(total < 0, 1.2, 1.0))
-        return kept + torch.where(regret > 0, rising, falling) * regret
+        # Two numbers of Python would make a tensor of float32.
+        kept = torch.where(total > 0, total * _persistence(t, 1 + 1.5 * p), total * _persistence(t, 0.5 - 0.5 * p))
+        rises, falls = regret.clamp(min=0), regret.clamp(max=0)
+        above, below = 1.1 * rises + 0.9 * falls, 0.7 * rises + 1.2 * falls
+        return kept + torch.where(total > 0, above, torch.where(total < 0, below, regret))
 
 
 class AODRegretMatching(RegretMatching):

@@ -27,8 +27,8 @@ def dcfr(*, alpha: float = 1.5, beta: float = 0.0, gamma: float = 2.0) -> Regret
         iteration, which is the same average.
 
     The defaults are the paper's recommendation. In a game of two players whose payoffs add up to 0 the bound of
-    CFR holds up to a constant. The discount comes after this iteration's regrets are added, as in the paper; discounting
-    before gives the same strategies, with t - 1 in place of t.
+    CFR holds up to a constant. The discount comes after this iteration's regrets are added, as in the paper;
+    discounting before gives the same strategies, with t - 1 in place of t.
     """
     return RegretMinimizer(
         accumulate=DiscountedRegretSum(alpha=alpha, beta=beta), average=PowerWeight(power=gamma), alternating=True

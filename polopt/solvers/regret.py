@@ -62,7 +62,7 @@ class DiscountedRegretSum(RegretSum):
 
     def forward(self, total: Tensor, regret: Tensor, t: int) -> Tensor:
         found = total + regret
-        return found * torch.where(found > 0, _discount(t, self.alpha), _discount(t, self.beta))
+        return torch.where(found > 0, found * _discount(t, self.alpha), found * _discount(t, self.beta))
 
 
 def _discount(t: int, power: float) -> float:
