@@ -32,7 +32,7 @@ def fewer_strategies() -> Finding:
         measured={f"{game}, {name}": x for (game, name, _), x in found.items()} | factors,
         criterion="exploitability with 61 strategies is smaller than with each of them, on Leduc poker of four ranks",
         holds=min(factors.values()) > 1,
-        note="A first test, on liar's dice and Kuhn's poker with 31 strategies, failed, see the claim `few_strategies`. "
+        note="A first test, on liar's dice and Kuhn's poker with 31 strategies, failed: see `few_strategies`. "
         "The paper runs 100 iterations.",
     )
 

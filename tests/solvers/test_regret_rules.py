@@ -127,7 +127,7 @@ def in_plain_python(rules: Rules, game: ExtensiveGame, update: SetUpdate) -> tup
 
 
 @pytest.mark.parametrize("slug", CASES)
-@pytest.mark.parametrize("size", [1.0, 40.0])
+@pytest.mark.parametrize("size", [1.0, 400.0])
 def test_iterations_are_the_formulas_of_the_paper(slug: str, size: float) -> None:
     """Payoffs of order 1, and so large that volatility is at its bound and sums come to theirs."""
     solver, update = CASES[slug]
