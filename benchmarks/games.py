@@ -4,8 +4,8 @@ python -m benchmarks.games           about a minute, into benchmarks/results/gam
 python -m benchmarks.games --quick   does it run? measures nothing of use
 
 Both do the same iterations: the exploitability of their average strategies is compared at the end, where that of CFR+
-differs in its second digit, as rounding decides on which side of 0 a regret that is 0 falls; tests compare ten iterations
-to nine digits. polopt runs them on
+differs in its second digit, as rounding decides on which side of 0 a regret that is 0 falls; tests compare ten
+iterations to nine digits. polopt runs them on
 Leduc poker as OpenSpiel has it, whose cards have suits, and on its own, whose cards are dealt by rank, since suits
 decide nothing. The solvers are timed in turn, so that whatever else the machine does meets all of them.
 """

@@ -20,6 +20,7 @@ from polopt.problems import (
     ExactProblem,
     ExponentialBilevel,
     ExtensiveGame,
+    HiringProblem,
     JustifiedDecisions,
     OfflineChoices,
     PreferenceGame,
@@ -28,6 +29,7 @@ from polopt.problems import (
     justified_decisions,
     offline_choices,
     preference_transfer,
+    random_hiring,
     random_preference_game,
 )
 from polopt.problems.games import History, Rules
@@ -172,11 +174,31 @@ def _justified_pair(seed: int) -> tuple[ExactProblem, ExactProblem]:
     return problem, shuffled
 
 
+def _hiring_pair(seed: int) -> tuple[ExactProblem, ExactProblem]:
+    """States, actions and agents in the opposite order."""
+    problem = random_hiring(seed=seed)
+    agents = torch.tensor([0, 2, 1, 3])  # of joint efforts, and of joint signals, of two agents that change places
+    shuffled = HiringProblem(
+        problem.prior.flip(0),
+        problem.utility.flip(0, 1),
+        problem.signals[agents][:, agents].flip(2),
+        problem.costs[::-1],
+        problem.signal_counts,
+        problem.cap,
+        agents=problem.agents[::-1],
+        states=problem.states[::-1],
+        actions=problem.actions[::-1],
+        name=problem.name,
+    )
+    return problem, shuffled
+
+
 # Class of problems -> a random one from a seed, and the same with its entries in another order.
 EXAMPLES: dict[type, Callable[[int], tuple[ExactProblem, ExactProblem]]] = {
     ExtensiveGame: _game_pair,
     BilevelProblem: _bilevel_pair,
     PreferenceGame: _preference_pair,
+    HiringProblem: _hiring_pair,
     JustifiedDecisions: _justified_pair,
     OfflineChoices: _choices_pair,
     PreferenceTransfer: _transfer_pair,

@@ -109,16 +109,17 @@ class HiringProblem:
         """Computes the largest utility, less payments, of any mechanism that no agent gains by deviating from."""
         return self.outcome(self.optimal(self.signals.numpy())).value
 
-    def optimal(self, signals: np.ndarray, margin: float = 0.0) -> Mechanism:
+    def optimal(self, signals: np.ndarray, margin: float = 0.0, fixed: int | None = None) -> Mechanism:
         """Computes an optimal mechanism for a belief about the signals, [B, S, Th].
 
         margin: what an agent must lose by deviating, in units of payments; 0 makes agents indifferent.
+        fixed: the one joint effort that is recommended; None leaves the choice to the program.
 
         Raises:
             HiringError: there is no mechanism with such a margin.
         """
         found = optimal_mechanism(
-            self.sizes, self.prior.numpy(), self.utility.numpy(), signals, self._costs(), self.cap, margin
+            self.sizes, self.prior.numpy(), self.utility.numpy(), signals, self._costs(), self.cap, margin, fixed
         )
         if found is None:
             raise HiringError(f"{self.name}: no mechanism has a margin of {margin:g}; take a smaller one")
@@ -230,6 +231,27 @@ class HiringProblem:
 
     def _joined(self, names: tuple[tuple[str, ...], ...], row: np.ndarray) -> str:
         return ", ".join(f"{a} {names[i][row[i]]}" for i, a in enumerate(self.agents))
+
+
+def random_hiring(*, seed: int = 0, agents: int = 2, cap: float = 2.0) -> HiringProblem:
+    """Builds a random problem of agents with two efforts and two signals each, two states and two actions. Evidence of
+    two values for each agent is correlated between agents, given the state; an agent that works, at a cost, sees its
+    own, and one that does not sees a coin."""
+    draw, joint = np.random.default_rng(seed), 2**agents
+    evidence = draw.dirichlet(np.full(joint, 0.5), 2).T  # [joint evidence, Th]
+    sizes = Sizes((2,) * agents, (2,) * agents, 2)
+    works, seen = sizes.effort_table[:, None, None] == 1, sizes.signal_table
+    copies = seen[None, :, None] == seen[None, None]  # [1, S, evidence, n]
+    chances = np.where(works, copies, 0.5).prod(-1)  # [B, S, evidence]
+    return HiringProblem(
+        prior=torch.from_numpy(draw.dirichlet([5.0, 5.0])),
+        utility=torch.from_numpy(2 * np.eye(2) + draw.uniform(-0.5, 0.5, (2, 2))),
+        signals=torch.from_numpy(chances @ evidence),
+        costs=tuple(torch.tensor([0.0, c], dtype=torch.double) for c in draw.uniform(0, 0.1, agents)),
+        signal_counts=(2,) * agents,
+        cap=cap,
+        name=f"random hiring {seed}",
+    )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -87,6 +87,7 @@ def optimal_mechanism(
     costs: Sequence[np.ndarray],
     cap: float,
     margin: float = 0.0,
+    fixed: int | None = None,
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Solves
 
@@ -96,7 +97,10 @@ def optimal_mechanism(
     with V(b) the principal's utility of joint signals. x is a distribution over joint efforts, y payments times x; what
     a deviation earns is bounded by variables z_i(told, taken, signal), at least what each report earns.
 
-    margin: what a deviation must lose, times the probability of the recommendation, and of the signal for a report.
+    margin: what a deviation must lose, times the probability of the recommendation, and of the signal for a report. It
+        is for efforts that cost more than the agent's cheapest, whose signals may be worth nothing.
+
+    fixed: the one joint effort that is recommended, if any.
 
     Returns x [B] and y [n, B, S, Th], or None if there are none.
     """
@@ -118,9 +122,16 @@ def optimal_mechanism(
     objective = np.zeros(first)
     objective[:B] = -worth
     objective[y] = weight
+    bounds = [(0, None if fixed in (None, b) else 0) for b in range(B)] + [(0, None)] * (first - B)
     total = csr_array((np.ones(B), (np.zeros(B, dtype=int), np.arange(B))), shape=(1, first))
     found = linprog(
-        objective, A_ub=rows.matrix(first), b_ub=np.zeros(rows.count), A_eq=total, b_eq=[1.0], method="highs"
+        objective,
+        A_ub=rows.matrix(first),
+        b_ub=np.zeros(rows.count),
+        A_eq=total,
+        b_eq=[1.0],
+        bounds=bounds,
+        method="highs",
     )
     if found.status != 0:
         return None
@@ -142,14 +153,15 @@ def _incentives(
     effort, signal = sizes.effort_table[:, i], sizes.signal_table[:, i]
     swapped, seen_as = sizes.effort_swap(i), sizes.signal_swap(i)
     for told, taken in itertools.product(range(len(cost)), repeat=2):
+        strict = margin if cost[told] > cost.min() else 0.0
         b = np.flatnonzero(effort == told)
         for seen, report in itertools.product(range(sizes.signals[i]), repeat=2):
             r = np.flatnonzero(signal == report)
             earned = weight[swapped[b, taken]][:, seen_as[r, seen]]
             rows.add((y[b][:, r], earned), (z[told, taken, seen : seen + 1], np.array([-1.0])))
-            if margin and told == taken and seen != report:
+            if strict and told == taken and seen != report:
                 s = np.flatnonzero(signal == seen)
                 chance = weight[b][:, s].sum((1, 2))
-                rows.add((y[b][:, r], earned), (y[b][:, s], -weight[b][:, s]), (b, margin * chance))
-        lost = cost[told] - cost[taken] + (margin if told != taken else 0.0)
+                rows.add((y[b][:, r], earned), (y[b][:, s], -weight[b][:, s]), (b, strict * chance))
+        lost = cost[told] - cost[taken] + (strict if told != taken else 0.0)
         rows.add((z[told, taken], np.ones(z.shape[-1])), (y[b], -weight[b]), (b, np.full(b.size, lost)))

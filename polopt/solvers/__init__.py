@@ -33,6 +33,7 @@ from polopt.solvers.debate import (
 )
 from polopt.solvers.implicit import implicit_gradient
 from polopt.solvers.linear import ConjugateGradient, LinearSolver, Neumann
+from polopt.solvers.mechanism import ExploredSignals, MechanismSolver, SignalModel, explore_then_commit
 from polopt.solvers.mirror import (
     AveragedOpponent,
     HarmonicStepSize,
@@ -84,6 +85,7 @@ __all__ = [
     "DirectGradient",
     "DiscountedRegretSum",
     "EvidenceJudge",
+    "ExploredSignals",
     "FittedQ",
     "GaussianTransferReward",
     "GreedyDebate",
@@ -98,6 +100,7 @@ __all__ = [
     "JustifiableSolver",
     "LinearSolver",
     "LinearWeight",
+    "MechanismSolver",
     "MetaSolver",
     "MinimaxDebate",
     "MomentumStep",
@@ -119,6 +122,7 @@ __all__ = [
     "RegretMatching",
     "RegretMinimizer",
     "RegretSum",
+    "SignalModel",
     "Solver",
     "StepSize",
     "TrackedHypergradient",
@@ -126,6 +130,7 @@ __all__ = [
     "TransferReward",
     "UtilityJudge",
     "WeightedImitation",
+    "explore_then_commit",
     "gromov_wasserstein_cost",
     "gromov_wasserstein_gradient",
     "implicit_gradient",
