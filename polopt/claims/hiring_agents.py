@@ -1,5 +1,6 @@
 """These programs measure what the paper of hiring agents claims."""
 
+import contextlib
 import itertools
 import math
 
@@ -9,15 +10,16 @@ import torch
 from polopt.claim import Finding, Replace, claim, mutation
 from polopt.methods.hiring_agents import hiring_agents
 from polopt.metrics import t_interval
-from polopt.problems import HiringProblem, Mechanism, hiring_program, random_hiring
-from polopt.solvers import ExploredSignals, explore_then_commit
+from polopt.problems import HiringError, HiringProblem, Mechanism, hiring_program, random_hiring
+from polopt.solvers import ExploredSignals, MechanismSolver, explore_then_commit
+from polopt.solvers.solver import State
 
 HORIZONS = [1000, 10_000, 100_000]
 
 
 def shared_evidence(cap: float = 0.1) -> HiringProblem:
-    """Returns a problem of two agents who can look at the same evidence, which is right with probability 0.6, at costs of
-    0.01 and 0.02. The second adds nothing to a decision, but knows whether the first has looked."""
+    """Returns a problem of two agents who can look at the same evidence, which is right with probability 0.6, at costs
+    of 0.01 and 0.02. The second adds nothing to a decision, but knows whether the first has looked."""
     signals = np.zeros((2, 2, 2, 2, 2))
     for b, c, s, r, state, evidence in itertools.product(range(2), repeat=6):
         seen = (s == evidence if b else 0.5) * (r == evidence if c else 0.5)
@@ -37,10 +39,18 @@ def solved(problem: HiringProblem) -> Mechanism:
     return solver.mechanism(problem, solver.iterate(problem, solver.begin(problem)))
 
 
+def fixed_mechanisms(problem: HiringProblem) -> list[Mechanism]:
+    """Returns the best mechanism for each recommendation that the cap can pay for."""
+    found = []
+    for b in range(len(problem.signals)):
+        with contextlib.suppress(HiringError):
+            found.append(problem.optimal(problem.signals.numpy(), fixed=b))
+    return found
+
+
 def largest_fixed(problem: HiringProblem) -> float:
     """Returns the largest utility of a mechanism that always recommends the same."""
-    signals = problem.signals.numpy()
-    return max(problem.outcome(problem.optimal(signals, fixed=b)).value for b in range(len(signals)))
+    return max(problem.outcome(mechanism).value for mechanism in fixed_mechanisms(problem))
 
 
 @claim(
@@ -149,15 +159,13 @@ def true_reports(replace: Replace) -> None:
 
 @mutation("Agents are told everybody's efforts.", kills=correlated)
 def everything_told(replace: Replace) -> None:
-    optimal = HiringProblem.optimal
+    mechanism = MechanismSolver.mechanism
 
-    def best_fixed(
-        self: HiringProblem, signals: np.ndarray, margin: float = 0.0, fixed: int | None = None
-    ) -> Mechanism:
-        found = [optimal(self, signals, margin, b) for b in range(len(signals))]
-        return max(found, key=lambda m: self.outcome(m).value)
+    def best_fixed(self: MechanismSolver, problem: HiringProblem, state: State) -> Mechanism:
+        found = [*fixed_mechanisms(problem), *([] if int(state["iteration"]) else [mechanism(self, problem, state)])]
+        return max(found, key=lambda m: problem.outcome(m).value)
 
-    replace(HiringProblem, "optimal", best_fixed)
+    replace(MechanismSolver, "mechanism", best_fixed)
 
 
 @mutation("Deviations need not lose anything.", kills=online)

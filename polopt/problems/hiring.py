@@ -122,7 +122,10 @@ class HiringProblem:
             self.sizes, self.prior.numpy(), self.utility.numpy(), signals, self._costs(), self.cap, margin, fixed
         )
         if found is None:
-            raise HiringError(f"{self.name}: no mechanism has a margin of {margin:g}; take a smaller one")
+            raise HiringError(
+                f"{self.name}: no mechanism with payments up to {self.cap:g} makes deviations lose {margin:g}; raise cap, "
+                "or take a smaller margin or other efforts"
+            )
         efforts, paid = found
         payments = np.divide(
             paid, efforts[:, None, None], out=np.zeros_like(paid), where=efforts[:, None, None] > 1e-12
