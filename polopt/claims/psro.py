@@ -1,14 +1,12 @@
 """These programs measure what the paper of PSRO claims."""
 
-from torch import Tensor
-
 from polopt.claim import Finding, Replace, claim, mutation
 from polopt.lab.games import exploitability_table
 from polopt.methods.psro import psro
 from polopt.problems import ExtensiveGame, kuhn_poker, leduc_poker
 from polopt.solvers import MetaSolver, NashLP, ProjectedReplicator
 
-# As long as the default, in steps ten times as large.
+# As long as OpenSpiel's default, in steps ten times as large.
 REPLICATOR = ProjectedReplicator(steps=5000, dt=1e-2)
 
 
@@ -50,14 +48,6 @@ def double_oracle() -> Finding:
 def response_to_uniform(replace: Replace) -> None:
     best = ExtensiveGame.best_response
     replace(ExtensiveGame, "best_response", lambda self, strategy: best(self, self.uniform()))
-
-
-@mutation("Strategies are averaged in each information set, whatever leads there.", kills=double_oracle)
-def reach_ignored(replace: Replace) -> None:
-    def alike(self: ExtensiveGame, strategies: Tensor, weights: Tensor) -> Tensor:
-        return self.normalised((weights[self.player_of].T * strategies).sum(0))
-
-    replace(ExtensiveGame, "mixture", alike)
 
 
 @mutation("Replicator dynamics do not move.", kills=fewer_strategies)

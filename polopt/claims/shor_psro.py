@@ -9,7 +9,7 @@ from polopt.methods.shor_psro import SHORMeta, shor_psro
 from polopt.problems import leduc_poker, liars_dice
 from polopt.solvers import MetaSolver, NashLP, ProjectedReplicator
 
-# As long as the default, in steps ten times as large.
+# As long as OpenSpiel's default, in steps ten times as large.
 REPLICATOR = ProjectedReplicator(steps=5000, dt=1e-2)
 
 

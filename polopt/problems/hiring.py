@@ -123,8 +123,8 @@ class HiringProblem:
         )
         if found is None:
             raise HiringError(
-                f"{self.name}: no mechanism with payments up to {self.cap:g} makes deviations lose {margin:g}; raise cap, "
-                "or take a smaller margin or other efforts"
+                f"{self.name}: no mechanism with payments up to {self.cap:g} makes deviations lose {margin:g}; raise "
+                "cap, or take a smaller margin or other efforts"
             )
         efforts, paid = found
         payments = np.divide(

@@ -51,8 +51,8 @@ class ProjectedReplicator(MetaSolver):
     Source: Lanctot and others (2017), arXiv 1711.00832.
     """
 
-    steps: int = 50_000
-    dt: float = 1e-3
+    steps: int = 2000
+    dt: float = 1e-2
     gamma: float = 1e-6
 
     def setup(self) -> None:
@@ -139,6 +139,7 @@ class PSRO(Solver):
     """
 
     solves: ClassVar[type] = ExtensiveGame
+    progress_steps: ClassVar[int] = 10
 
     train_meta: MetaSolver = ProjectedReplicator()
     eval_meta: MetaSolver = ProjectedReplicator()
