@@ -175,8 +175,10 @@ def _justified_pair(seed: int) -> tuple[ExactProblem, ExactProblem]:
 
 
 def _hiring_pair(seed: int) -> tuple[ExactProblem, ExactProblem]:
-    """States, actions and agents in the opposite order."""
-    problem = random_hiring(seed=seed)
+    """States, actions and agents in the opposite order. No signal is a coin's, by which payments might go either way."""
+    problem, g = random_hiring(seed=seed), torch.Generator().manual_seed(seed)
+    other = torch.rand(problem.signals.shape, generator=g, dtype=torch.double)
+    problem = dataclasses.replace(problem, signals=0.8 * problem.signals + 0.2 * other / other.sum(1, keepdim=True))
     agents = torch.tensor([0, 2, 1, 3])  # of joint efforts, and of joint signals, of two agents that change places
     shuffled = HiringProblem(
         problem.prior.flip(0),

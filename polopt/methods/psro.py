@@ -27,7 +27,8 @@ def psro(*, train_meta: MetaSolver | None = None, eval_meta: MetaSolver | None =
     eval_meta: the same as `train_meta` if none is given.
 
     Payoffs and best responses are exact; the paper's are sampled, and its best responses are trained networks. The
-    paper leaves the steps of the replicator dynamics open; OpenSpiel takes 50,000 of 0.001, here they are 2,000 of 0.01.
+    paper leaves the steps of the replicator dynamics open; OpenSpiel takes 50,000 of 0.001, and
+    here they are 2,000 of 0.01.
     """
     train_meta = ProjectedReplicator() if train_meta is None else train_meta
     return PSRO(train_meta=train_meta, eval_meta=train_meta if eval_meta is None else eval_meta)

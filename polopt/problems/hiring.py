@@ -212,9 +212,9 @@ class HiringProblem:
         payments = np.divide(paid, chance, out=np.zeros_like(paid), where=chance > 1e-12)
         return Mechanism(efforts, payments, decisions.reshape(sizes.B, sizes.S).astype(int))
 
-    def table(self, solution: Tensor) -> dict[str, Any]:
+    def table(self, solution: Tensor) -> dict[str, dict[str, float]]:
         """Converts a mechanism to plain data: the probability of each recommendation with a positive one, each agent's
-        mean payment, and for each of those recommendations what is decided and paid, by reports and state."""
+        mean payment, and for each of those recommendations the decision, 1, and what is paid, by reports and state."""
         found, sizes = self.mechanism(solution), self.sizes
         weight = (self.signals * self.prior).numpy() * found.efforts[:, None, None]
         used = [b for b in range(sizes.B) if found.efforts[b] > 1e-9]
@@ -224,7 +224,8 @@ class HiringProblem:
             "recommendations": {names[b]: float(found.efforts[b]) for b in used},
             "mean payments": {a: float((weight * found.payments[i]).sum()) for i, a in enumerate(self.agents)},
             "decisions": {
-                names[b]: {reports[s]: self.actions[found.decisions[b, s]] for s in range(sizes.S)} for b in used
+                f"{names[b]}; {reports[s]}; {self.actions[found.decisions[b, s]]}": 1.0
+                for b, s in itertools.product(used, range(sizes.S))
             },
             "payments": {
                 f"{self.agents[i]}; {names[b]}; {reports[s]}; {self.states[t]}": float(found.payments[i, b, s, t])
@@ -233,7 +234,7 @@ class HiringProblem:
         }
 
     def _joined(self, names: tuple[tuple[str, ...], ...], row: np.ndarray) -> str:
-        return ", ".join(f"{a} {names[i][row[i]]}" for i, a in enumerate(self.agents))
+        return ", ".join(sorted(f"{a} {names[i][row[i]]}" for i, a in enumerate(self.agents)))
 
 
 def random_hiring(*, seed: int = 0, agents: int = 2, cap: float = 2.0) -> HiringProblem:

@@ -23,8 +23,8 @@ def kuhn_poker(*, ranks: int | None = None, players: int = 2) -> ExtensiveGame:
     ranks = players + 1 if ranks is None else ranks
     if players < 2 or ranks < players:
         raise GameError(
-            f"kuhn-poker: players must be at least 2, and ranks at least {max(players, 2)}, one card for each player, "
-            f"found players = {players} and ranks = {ranks}"
+            f"kuhn-poker: ranks must be at least {max(players, 2)}, one card for each player, and players at least 2, "
+            f"found ranks = {ranks} and players = {players}"
         )
     cards = [str(card) for card in range(ranks)]
 

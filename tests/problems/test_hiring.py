@@ -90,18 +90,19 @@ def test_an_outcome_is_that_of_a_simulation() -> None:
 
 
 def test_a_margin_is_what_a_deviation_loses() -> None:
-    problem = random_hiring(seed=1)
-    mechanism = problem.optimal(problem.signals.numpy(), margin=0.05)
-    sizes, lost = problem.sizes, []
-    for i in (0, 1):
-        earned, cost = deviation_payments(problem, mechanism, i), problem.costs[i].numpy()
-        chance = mechanism.efforts[sizes.effort_table[:, i] == 1].sum()
-        if chance > 1e-9:  # told to work
-            stays = np.einsum("ss->", earned[1, 1]) - chance * cost[1]
-            lost.append((stays - (earned[1, 0].max(-1).sum() - chance * cost[0])) / chance)
-    assert lost
-    assert min(lost) >= 0.05 - 1e-7
-    assert problem.outcome(mechanism).value < problem.optimum
+    lost = []
+    for seed in range(6):
+        problem = random_hiring(seed=seed)
+        mechanism, sizes = problem.optimal(problem.signals.numpy(), margin=0.02), problem.sizes
+        assert problem.outcome(mechanism).value <= problem.optimum + 1e-9
+        for i in (0, 1):
+            earned, cost = deviation_payments(problem, mechanism, i), problem.costs[i].numpy()
+            chance = mechanism.efforts[sizes.effort_table[:, i] == 1].sum()
+            if chance > 1e-6:  # told to work
+                stays = np.einsum("ss->", earned[1, 1]) - chance * cost[1]
+                lost.append((stays - (earned[1, 0].max(-1).sum() - chance * cost[0])) / chance)
+    assert len(lost) > 3
+    assert min(lost) >= 0.02 - 1e-6
 
 
 def test_a_solution_keeps_the_mechanism() -> None:
@@ -118,12 +119,11 @@ def test_a_solution_keeps_the_mechanism() -> None:
     assert table["recommendations"] == {"judge 1 looks, judge 2 skips, judge 3 skips": 1.0}
     # 0.05 / (0.9 - 0.5) for being right, with probability 0.9.
     assert table["mean payments"] == pytest.approx({"judge 1": 0.1125, "judge 2": 0, "judge 3": 0}, abs=1e-7)
-    decisions = table["decisions"]["judge 1 looks, judge 2 skips, judge 3 skips"]
-    for (first, second, third), decided in zip(
-        itertools.product(("wrong", "right"), repeat=3), decisions.items(), strict=True
-    ):
-        assert decided[0] == f"judge 1 says {first}, judge 2 says {second}, judge 3 says {third}"
-        assert decided[1] == {"wrong": "reject", "right": "accept"}[first]
+    for said in itertools.product(("wrong", "right"), repeat=3):
+        reports = ", ".join(f"judge {i + 1} says {what}" for i, what in enumerate(said))
+        decided = {"wrong": "reject", "right": "accept"}[said[0]]
+        assert table["decisions"][f"judge 1 looks, judge 2 skips, judge 3 skips; {reports}; {decided}"] == 1.0
+    assert len(table["decisions"]) == 8
     again = problem.mechanism(problem.vector(problem.mechanism(solution)))
     assert np.allclose(again.payments, problem.mechanism(solution).payments)
 
