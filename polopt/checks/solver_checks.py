@@ -178,7 +178,7 @@ def _hiring_pair(seed: int) -> tuple[ExactProblem, ExactProblem]:
     """States, actions and agents in the opposite order. No signal is a coin's, by which payments might go either way."""
     problem, g = random_hiring(seed=seed), torch.Generator().manual_seed(seed)
     other = torch.rand(problem.signals.shape, generator=g, dtype=torch.double)
-    problem = dataclasses.replace(problem, signals=0.8 * problem.signals + 0.2 * other / other.sum(1, keepdim=True))
+    problem = dataclasses.replace(problem, signals=0.95 * problem.signals + 0.05 * other / other.sum(1, True))
     agents = torch.tensor([0, 2, 1, 3])  # of joint efforts, and of joint signals, of two agents that change places
     shuffled = HiringProblem(
         problem.prior.flip(0),
