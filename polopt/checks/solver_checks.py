@@ -175,7 +175,7 @@ def _justified_pair(seed: int) -> tuple[ExactProblem, ExactProblem]:
 
 
 def _hiring_pair(seed: int) -> tuple[ExactProblem, ExactProblem]:
-    """States, actions and agents in the opposite order. No signal is a coin's, by which payments might go either way."""
+    """States, actions and agents in the opposite order. No signal is a coin's, on which payments might depend."""
     problem, g = random_hiring(seed=seed), torch.Generator().manual_seed(seed)
     other = torch.rand(problem.signals.shape, generator=g, dtype=torch.double)
     problem = dataclasses.replace(problem, signals=0.95 * problem.signals + 0.05 * other / other.sum(1, True))

@@ -140,8 +140,8 @@ def online() -> Finding:
         criterion="sixty random problems, T = 1,000 to 100,000: the slope of log regret is below 0.75, and without a "
         "margin regret at the end is larger, each by its interval",
         holds=slope.high < 0.75 and quotient.low > 0,
-        note="The criterion is of the first day, with more problems: of eight the interval was too wide on one of three "
-        "seeds, of twenty on two of five.",
+        note="The criterion had eight problems first, whose interval was too wide on one of three seeds, and twenty "
+        "then, on two of five.",
         intervals={
             "slope": (slope.low, slope.high),
             "regret without a margin, times": (math.exp(quotient.low), math.exp(quotient.high)),
