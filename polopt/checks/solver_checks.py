@@ -175,10 +175,14 @@ def _justified_pair(seed: int) -> tuple[ExactProblem, ExactProblem]:
 
 
 def _hiring_pair(seed: int) -> tuple[ExactProblem, ExactProblem]:
-    """States, actions and agents in the opposite order. No signal is a coin's, on which payments might depend."""
-    problem, g = random_hiring(seed=seed), torch.Generator().manual_seed(seed)
+    """States, actions and agents in the opposite order. Evidence is worth its cost, and no signal is only a coin's."""
+    problem, g = random_hiring(seed=seed + 1), torch.Generator().manual_seed(seed)
     other = torch.rand(problem.signals.shape, generator=g, dtype=torch.double)
-    problem = dataclasses.replace(problem, signals=0.95 * problem.signals + 0.05 * other / other.sum(1, True))
+    problem = dataclasses.replace(
+        problem,
+        signals=0.9 * problem.signals + 0.1 * other / other.sum(1, True),
+        costs=tuple(c / 10 for c in problem.costs),  # low, so that somebody is hired
+    )
     agents = torch.tensor([0, 2, 1, 3])  # of joint efforts, and of joint signals, of two agents that change places
     shuffled = HiringProblem(
         problem.prior.flip(0),
