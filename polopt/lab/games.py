@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from polopt.problems import ExtensiveGame, PreferenceGame, random_preference_game
 from polopt.solvers import Solver
 
@@ -14,6 +16,18 @@ def exploitabilities(solver: Solver, game: ExtensiveGame, iterations: list[int])
         if t in iterations:
             found.append(game.exploitability(solver.solution(game, state)))
     return found
+
+
+def exploitability_table(
+    solvers: Mapping[str, Solver], games: Mapping[str, ExtensiveGame], iterations: list[int]
+) -> dict[tuple[str, str, int], float]:
+    """Returns the exploitability for each game, solver and number of iterations, by (game, solver, iterations)."""
+    return {
+        (game, name, t): x
+        for game, rules in games.items()
+        for name, solver in solvers.items()
+        for t, x in zip(iterations, exploitabilities(solver, rules, iterations), strict=True)
+    }
 
 
 def duality_gaps(solver: Solver, game: PreferenceGame, iterations: list[int]) -> list[float]:

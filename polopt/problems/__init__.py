@@ -17,10 +17,14 @@ from polopt.problems.bilevel import (
     exponential_bilevel,
 )
 from polopt.problems.choices import ChoiceError, OfflineChoices, human_choices, offline_choices
+from polopt.problems.dice import liars_dice
 from polopt.problems.games import Chance, Decision, End, ExtensiveGame, GameError, game_of
+from polopt.problems.hiring import HiringError, HiringProblem, Mechanism, random_hiring
 from polopt.problems.justified import JustificationError, JustifiedDecisions, justified_decisions
 from polopt.problems.mdp import TabularMDP
 from polopt.problems.named import PROBLEMS, UnknownProblem, find
+from polopt.problems.open_spiel import open_spiel_game
+from polopt.problems.paid_judges import paid_judges
 from polopt.problems.poker import kuhn_poker, leduc_poker
 from polopt.problems.preference_game import PreferenceGame, preference_game, random_preference_game
 from polopt.problems.preference_transfer import PreferenceTransfer, TransferError, preference_transfer
@@ -39,8 +43,11 @@ __all__ = [
     "ExponentialBilevel",
     "ExtensiveGame",
     "GameError",
+    "HiringError",
+    "HiringProblem",
     "JustificationError",
     "JustifiedDecisions",
+    "Mechanism",
     "OfflineChoices",
     "PreferenceAlignment",
     "PreferenceGame",
@@ -58,10 +65,14 @@ __all__ = [
     "justified_decisions",
     "kuhn_poker",
     "leduc_poker",
+    "liars_dice",
     "offline_choices",
+    "open_spiel_game",
+    "paid_judges",
     "preference_alignment",
     "preference_game",
     "preference_transfer",
+    "random_hiring",
     "random_preference_game",
     "reward_design",
 ]

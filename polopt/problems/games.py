@@ -97,19 +97,25 @@ class ExtensiveGame:
         """Sums over the actions of each information set: [E] to [I]."""
         return values.new_zeros(len(self.information)).index_add(0, self.set_of, values)
 
+    def largest(self, values: Tensor) -> Tensor:
+        """Returns the largest value over the actions of each information set: [E] to [I]."""
+        least = values.new_full((len(self.information),), -math.inf)
+        return least.scatter_reduce(0, self.set_of, values, "amax")
+
     def normalised(self, weights: Tensor) -> Tensor:
         """Returns the strategy [E] in proportion to nonnegative weights [E]; uniform in sets where all are 0."""
         total = self.total(weights)[self.set_of]
         return torch.where(total > 0, weights / torch.where(total > 0, total, 1.0), self.uniform())
 
     def realisation(self, strategy: Tensor) -> Tensor:
-        """Computes the realisation plan [E + P]: the probability that a player's choices follow each sequence."""
-        plan = torch.ones(len(self.actions) + self.players, dtype=torch.double)
+        """Computes the realisation plans [..., E + P] of strategies [..., E]: the probability that a player's choices
+        follow each sequence."""
+        plan = strategy.new_ones(*strategy.shape[:-1], len(self.actions) + self.players)
         for _, pairs in self.levels:
-            plan[pairs] = plan[self.parent[self.set_of[pairs]]] * strategy[pairs]
+            plan[..., pairs] = plan[..., self.parent[self.set_of[pairs]]] * strategy[..., pairs]
         return plan
 
-    def counterfactual(self, strategy: Tensor, *, best: bool = False) -> Tensor:
+    def counterfactual(self, strategy: Tensor, *, best: bool = False, plan: Tensor | None = None) -> Tensor:
         """Computes the counterfactual values [E + P] of all sequences, for the player of the sequence:
 
             q(I, a) = sum over histories h in I of pi_{-i}(h) u_i(h a)
@@ -119,8 +125,9 @@ class ExtensiveGame:
 
         best: the player takes the best action at each of its decisions, against the others' strategy; the value of
         the empty sequence is then that of an exact best response.
+        plan: the strategy's realisation plan, if it is known already.
         """
-        reach = self.realisation(strategy)[self.last]
+        reach = (self.realisation(strategy) if plan is None else plan)[self.last]
         payoff = torch.stack([_product_without(reach, p) for p in range(self.players)]) * self.chance * self.payoff
         values = torch.zeros(len(self.actions) + self.players, dtype=torch.double)
         values.index_add_(0, self.last.flatten(), payoff.flatten())
@@ -133,6 +140,29 @@ class ExtensiveGame:
                 worth = torch.zeros(count, dtype=torch.double).index_add(0, place, strategy[pairs] * values[pairs])
             values.index_add_(0, self.parent[sets], worth)
         return values
+
+    def best_response(self, strategy: Tensor) -> Tensor:
+        """Computes each player's exact best response [E] to the others' strategies: in each information set the actions
+        of the largest counterfactual value, with equal probabilities if they are several."""
+        values = self.counterfactual(self.checked(strategy), best=True)[: len(self.actions)]
+        # Equal values differ by rounding, as sums over histories in some order.
+        margin = 1e-12 * float(self.payoff.abs().max())
+        return self.normalised((values >= self.largest(values)[self.set_of] - margin).double())
+
+    def mixture(self, strategies: Tensor, weights: Tensor) -> Tensor:
+        """Computes the strategy [E] that plays as each player does who draws one of several strategies [K, E] at the
+        start of the game, player p with the probabilities weights[p], [P, K]."""
+        plans = self.realisation(strategies)[:, : len(self.actions)]
+        return self.normalised((weights[self.player_of].T * plans).sum(0))
+
+    def profile_payoffs(self, strategies: Tensor) -> Tensor:
+        """Computes the payoffs [P, K, ..., K] of all profiles, in which player p follows the strategy k_p of K
+        strategies [K, E]: entry [q, k_0, ..., k_{P-1}] is the expected payoff of player q."""
+        plans, reach = self.realisation(strategies), self.chance[None]
+        for player in range(self.players - 1):  # of the profiles of the first players, [K ... K, Z]
+            reach = (reach[:, None] * plans[:, self.last[player]]).flatten(0, 1)
+        found = (self.payoff[:, None] * reach) @ plans[:, self.last[-1]].T
+        return found.reshape(self.players, *[len(strategies)] * self.players)
 
     def values(self, strategy: Tensor) -> Tensor:
         """Computes the expected payoff [P] of each player."""

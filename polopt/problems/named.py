@@ -12,7 +12,11 @@ from polopt.part import locate
 from polopt.problems.alignment import preference_alignment, reward_design
 from polopt.problems.bilevel import data_cleaning, exponential_bilevel
 from polopt.problems.choices import offline_choices
+from polopt.problems.dice import liars_dice
+from polopt.problems.hiring import random_hiring
 from polopt.problems.justified import justified_decisions
+from polopt.problems.open_spiel import open_spiel_game
+from polopt.problems.paid_judges import paid_judges
 from polopt.problems.poker import kuhn_poker, leduc_poker
 from polopt.problems.preference_game import preference_game
 from polopt.problems.preference_transfer import preference_transfer
@@ -22,9 +26,13 @@ from polopt.setting_types import checked_setting, setting_types
 PROBLEMS: dict[str, Callable[..., ExactProblem]] = {
     "data-cleaning": data_cleaning,
     "exponential-bilevel": exponential_bilevel,
+    "hiring": random_hiring,
     "justified-decisions": justified_decisions,
     "kuhn-poker": kuhn_poker,
     "leduc-poker": leduc_poker,
+    "liars-dice": liars_dice,
+    "open-spiel": open_spiel_game,
+    "paid-judges": paid_judges,
     "preference-alignment": preference_alignment,
     "offline-choices": offline_choices,
     "preference-game": preference_game,

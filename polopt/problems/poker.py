@@ -10,36 +10,40 @@ PASS, BET = "pass", "bet"
 FOLD, CALL, RAISE = "fold", "call", "raise"
 
 
-def kuhn_poker(*, ranks: int = 3) -> ExtensiveGame:
-    """Builds Kuhn's poker for two players: each antes one chip and gets one of `ranks` different cards; one chip may be
-    bet, once. The higher card wins at the showdown. With three cards the first player's value is -1/18.
+def kuhn_poker(*, ranks: int | None = None, players: int = 2) -> ExtensiveGame:
+    """Builds Kuhn's poker: each player antes one chip and gets one of `ranks` different cards, players + 1 if none are
+    given; one chip may be bet, once, and the others may then call or fold in turn. The highest card of those who have
+    not folded wins. With two players and three cards the first player's value is -1/18.
 
-    Source: Kuhn (1950), "A Simplified Two-Person Poker".
+    Source: Kuhn (1950), "A Simplified Two-Person Poker"; for three players Szafron, Gibson and Sturtevant (2013).
 
     Raises:
-        GameError: fewer than two cards.
+        GameError: fewer than two players, or fewer cards than players.
     """
-    if ranks < 2:
-        raise GameError(f"kuhn-poker: ranks must be at least 2, one card for each player, found {ranks}")
+    ranks = players + 1 if ranks is None else ranks
+    if players < 2 or ranks < players:
+        raise GameError(
+            f"kuhn-poker: ranks must be at least {max(players, 2)}, one card for each player, and players at least 2, "
+            f"found ranks = {ranks} and players = {players}"
+        )
     cards = [str(card) for card in range(ranks)]
 
     def rules(history: History) -> Chance | Decision | End:
-        dealt, moves = history[:2], history[2:]
-        if len(dealt) < 2:
+        dealt, moves = history[:players], history[players:]
+        if len(dealt) < players:
             left = [card for card in cards if card not in dealt]
             return Chance({card: 1 / len(left) for card in left})
-        higher = 0 if int(dealt[0]) > int(dealt[1]) else 1
-        if moves[-2:] == (BET, PASS):
-            winner = len(moves) % 2  # the player that has bet
-            return _payoff(winner, 1)
-        if moves[-2:] == (BET, BET):
-            return _payoff(higher, 2)
-        if moves == (PASS, PASS):
-            return _payoff(higher, 1)
-        player = len(moves) % 2
-        return Decision(player, " ".join((dealt[player], *moves)), (PASS, BET))
+        first = moves.index(BET) if BET in moves else len(moves)  # of those who bet
+        if len(moves) < (first + players if BET in moves else players):
+            player = len(moves) % players
+            return Decision(player, " ".join((dealt[player], *moves)), (PASS, BET))
+        stakes = [1] * players
+        for i, move in enumerate(moves):
+            stakes[i % players] += move == BET
+        winner = max((p for p in range(players) if stakes[p] == max(stakes)), key=lambda p: int(dealt[p]))
+        return End([sum(stakes) * (p == winner) - stakes[p] for p in range(players)])
 
-    return game_of("kuhn-poker", rules, unit="chips")
+    return game_of("kuhn-poker", rules, players=players, unit="chips")
 
 
 def leduc_poker(*, ranks: int = 3, suits: int = 2, raises: int = 2) -> ExtensiveGame:

@@ -33,6 +33,7 @@ from polopt.solvers.debate import (
 )
 from polopt.solvers.implicit import implicit_gradient
 from polopt.solvers.linear import ConjugateGradient, LinearSolver, Neumann
+from polopt.solvers.mechanism import ExploredSignals, MechanismSolver, SignalModel, explore_then_commit
 from polopt.solvers.mirror import (
     AveragedOpponent,
     HarmonicStepSize,
@@ -49,12 +50,14 @@ from polopt.solvers.preference_transfer import (
     WeightedImitation,
     transferred_labels,
 )
+from polopt.solvers.psro import PSRO, MetaSolver, NashLP, ProjectedReplicator, strategy_payoffs
 from polopt.solvers.regret import (
     DiscountedRegretSum,
     IterationWeight,
     LinearWeight,
     PositiveRegretSum,
     PowerWeight,
+    RegretIteration,
     RegretMatching,
     RegretMinimizer,
     RegretSum,
@@ -69,6 +72,7 @@ from polopt.solvers.transport import (
 )
 
 __all__ = [
+    "PSRO",
     "AveragedOpponent",
     "BellmanRegression",
     "BilevelDescent",
@@ -81,6 +85,7 @@ __all__ = [
     "DirectGradient",
     "DiscountedRegretSum",
     "EvidenceJudge",
+    "ExploredSignals",
     "FittedQ",
     "GaussianTransferReward",
     "GreedyDebate",
@@ -95,8 +100,11 @@ __all__ = [
     "JustifiableSolver",
     "LinearSolver",
     "LinearWeight",
+    "MechanismSolver",
+    "MetaSolver",
     "MinimaxDebate",
     "MomentumStep",
+    "NashLP",
     "Neumann",
     "NormalisedMomentumStep",
     "OfflineLearner",
@@ -108,10 +116,13 @@ __all__ = [
     "PreferenceJudge",
     "PreferenceMirrorDescent",
     "PreferenceTransferSolver",
+    "ProjectedReplicator",
     "RandomEvidence",
+    "RegretIteration",
     "RegretMatching",
     "RegretMinimizer",
     "RegretSum",
+    "SignalModel",
     "Solver",
     "StepSize",
     "TrackedHypergradient",
@@ -119,9 +130,11 @@ __all__ = [
     "TransferReward",
     "UtilityJudge",
     "WeightedImitation",
+    "explore_then_commit",
     "gromov_wasserstein_cost",
     "gromov_wasserstein_gradient",
     "implicit_gradient",
     "sinkhorn",
+    "strategy_payoffs",
     "transferred_labels",
 ]

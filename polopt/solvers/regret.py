@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, ClassVar
 
 import torch
@@ -12,11 +13,30 @@ from polopt.problems import ExtensiveGame
 from polopt.solvers.solver import Solver, State
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class RegretIteration:
+    """One update of a regret minimizer, as its parts read it: the game, the number t = 1, 2, ... of the iteration, and
+    the regrets r [E]."""
+
+    game: ExtensiveGame
+    t: int
+    regret: Tensor
+
+
 class RegretSum(Part):
-    """`sum(total [E], regret [E], t) -> [E]`: the regrets so far with those of iteration t = 1, 2, ...: R + r."""
+    """`sum(total [E], regret [E], t) -> [E]`: the regrets so far with those of iteration t = 1, 2, ...: R + r.
+
+    A sum that depends on more than that overrides `advance`, and has a memory [E], 0 at the start, if it declares one.
+    """
+
+    has_memory: ClassVar[bool] = False
 
     def forward(self, total: Tensor, regret: Tensor, t: int) -> Tensor:
         return total + regret
+
+    def advance(self, total: Tensor, found: RegretIteration, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns the sum and the memory after one more iteration, [E] each."""
+        return self(total, found.regret, found.t), memory
 
 
 class PositiveRegretSum(RegretSum):
@@ -42,7 +62,7 @@ class DiscountedRegretSum(RegretSum):
 
     def forward(self, total: Tensor, regret: Tensor, t: int) -> Tensor:
         found = total + regret
-        return found * torch.where(found > 0, _discount(t, self.alpha), _discount(t, self.beta))
+        return torch.where(found > 0, found * _discount(t, self.alpha), found * _discount(t, self.beta))
 
 
 def _discount(t: int, power: float) -> float:
@@ -52,18 +72,38 @@ def _discount(t: int, power: float) -> float:
 class RegretMatching(Part):
     """`policy(game, total [E]) -> [E]`: each action in proportion to its positive regret; uniform where none is.
 
+    A rule that depends on more than the sums overrides `advance`, and has a memory [E], 0 at the start, if it declares
+    one.
+
     Source: Hart and Mas-Colell (2000), "A Simple Adaptive Procedure Leading to Correlated Equilibrium".
     """
+
+    has_memory: ClassVar[bool] = False
 
     def forward(self, game: ExtensiveGame, total: Tensor) -> Tensor:
         return game.normalised(total.clamp(min=0))
 
+    def advance(self, total: Tensor, found: RegretIteration, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns the strategy, from sums with this iteration's regrets in them, and the memory, [E] each."""
+        return self(found.game, total), memory
+
 
 class IterationWeight(Part):
-    """`weight(t)`: the weight of iteration t = 1, 2, ... in the average strategy; here 1."""
+    """`weight(t)`: the weight of iteration t = 1, 2, ... in the average strategy; here 1.
+
+    An average of strategies in a game whose weights depend on more than t overrides `add`.
+    """
 
     def forward(self, t: int) -> float:
         return 1.0
+
+    def add(self, total: Tensor, plan: Tensor, found: RegretIteration) -> Tensor:
+        """Returns the sum S [E] with one more iteration's pi_i(I) sigma(I, a) in it, the plan [E]."""
+        return total + self(found.t) * plan
+
+    def solution(self, game: ExtensiveGame, total: Tensor, strategy: Tensor) -> Tensor:
+        """Returns the average strategy [E] of a sum S; `strategy` is the present one."""
+        return game.normalised(total)
 
 
 class LinearWeight(IterationWeight):
@@ -101,9 +141,10 @@ class RegretMinimizer(Solver):
     information set I and an action a, with sigma the present strategy and q its counterfactual values,
 
         r(I, a) = q(I, a) - sum_b sigma(I, b) q(I, b)
-        R <- accumulate(R, r, t),    S(I, a) += average(t) pi_i(I) sigma(I, a),    sigma <- policy(R)
+        S(I, a) += average(t) pi_i(I) sigma(I, a),    R <- accumulate(R, r, t),    sigma <- policy(R)
 
     with pi_i(I) the probability of the player's own choices that lead to I. The solution is S, normalised in each set.
+    The parts may also depend on the regrets r themselves, and keep a memory of earlier ones.
 
     accumulate: sums regrets over iterations.
     policy: computes the strategy from the regrets.
@@ -111,7 +152,8 @@ class RegretMinimizer(Solver):
     alternating: the players update in turn within an iteration, each against the others' newest strategies; otherwise
         all at once.
 
-    The state holds regret R, average S, strategy sigma ([E] float64 each) and the number of iterations.
+    The state holds regret R, average S, strategy sigma ([E] float64 each), the number of iterations, and the memories
+    of parts that have one.
 
     Source: Zinkevich and others (2007), "Regret Minimization in Games with Incomplete Information".
     """
@@ -126,27 +168,41 @@ class RegretMinimizer(Solver):
     def start(self, problem: Any) -> dict[str, Tensor]:
         strategy = problem.uniform()
         zeros = torch.zeros_like(strategy)
+        memories = {name: zeros.clone() for name in self._memories()}
         return {
             "regret": zeros,
             "average": zeros.clone(),
             "strategy": strategy,
             "iteration": torch.zeros((), dtype=torch.long),
+            **memories,
         }
 
+    def _memories(self) -> list[str]:
+        """Returns the names of the state's entries that hold the memories of parts."""
+        return [f"{name}_memory" for name in ("accumulate", "policy") if getattr(self, name).has_memory]
+
     def iterate(self, problem: Any, state: State) -> dict[str, Tensor]:
-        regret, average, strategy = state["regret"], state["average"], state["strategy"]
-        t = int(state["iteration"]) + 1
+        found, t = dict(state), int(state["iteration"]) + 1
         everybody = torch.ones_like(problem.player_of, dtype=torch.bool)
         turns = [problem.player_of == p for p in range(problem.players)] if self.alternating else [everybody]
         for moves in turns:
-            own = problem.realisation(strategy)[: len(strategy)]  # pi_i(I) sigma(I, a)
-            average = average + torch.where(moves, self.average(t) * own, 0.0)
-            values = problem.counterfactual(strategy)[: len(strategy)]
-            found = values - problem.total(strategy * values)[problem.set_of]
-            regret = torch.where(moves, self.accumulate(regret, found, t), regret)
-            strategy = torch.where(moves, self.policy(problem, regret), strategy)
-        iteration = torch.tensor(t, dtype=torch.long)
-        return {"regret": regret, "average": average, "strategy": strategy, "iteration": iteration}
+            for name, value in self._updated(problem, found, t).items():
+                found[name] = torch.where(moves, value, found[name])
+        return {**found, "iteration": torch.tensor(t, dtype=torch.long)}
+
+    def _updated(self, problem: Any, state: State, t: int) -> dict[str, Tensor]:
+        """Computes the update of all players, each against the others' strategies in the state."""
+        strategy = state["strategy"]
+        plan = problem.realisation(strategy)
+        values = problem.counterfactual(strategy, plan=plan)[: len(strategy)]
+        regret = values - problem.total(strategy * values)[problem.set_of]
+        found, none = RegretIteration(problem, t, regret), torch.zeros_like(strategy)
+        average = self.average.add(state["average"], plan[: len(strategy)], found)
+        total, own = self.accumulate.advance(state["regret"], found, state.get("accumulate_memory", none))
+        strategy, other = self.policy.advance(total, found, state.get("policy_memory", none))
+        memories = {"accumulate_memory": own, "policy_memory": other}
+        kept = {name: memories[name] for name in self._memories()}
+        return {"regret": total, "average": average, "strategy": strategy, **kept}
 
     def solution(self, problem: Any, state: State) -> Tensor:
-        return problem.normalised(state["average"])
+        return self.average.solution(problem, state["average"], state["strategy"])

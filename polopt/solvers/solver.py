@@ -28,6 +28,8 @@ class Solver(Part):
     method_kind: ClassVar[str | None] = "solver"
     # The class of problems that it solves.
     solves: ClassVar[type] = object
+    # Iterations after which `polopt check` expects a better solution than at the start.
+    progress_steps: ClassVar[int] = 100
 
     def begin(self, problem: ExactProblem) -> dict[str, Tensor]:
         """Returns the state before the first step.

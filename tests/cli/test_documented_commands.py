@@ -110,8 +110,10 @@ def test_judges(place: Path) -> None:
     """The pairs are those of the recipe `preferences`."""
     text = (ROOT / "polopt/recipes/data/preferences.jsonl").read_text()
     (place / "pairs.jsonl").write_text("\n".join(text.splitlines()[:40]))
+    (place / "judges.csv").write_text("judge,cost,accuracy\nsmall,0.01,0.7\nlarge,0.05,0.9\n")
     run("docs/judges.md")
-    assert sorted(fit.name for fit in (place / "runs").iterdir()) == ["compares", "gaussian", "judge"]
+    names = ["compares", "gaussian", "hiring-agents-paid-judges-1", "judge"]
+    assert sorted(fit.name for fit in (place / "runs").iterdir()) == names
     assert (place / "runs" / "judge" / "results.json").is_file()
 
 
