@@ -80,6 +80,7 @@ from polopt.metrics.passk import pass_all_k, pass_at_k
 from polopt.metrics.preference_audit import PreferenceAudit, PreferenceRow, audit_preferences
 from polopt.metrics.proxy import ProxyHacking, correlation, least_true_gain, proxy_hacking
 from polopt.metrics.ranking import RankedPairs, idealised_margin, margin_at_loss
+from polopt.metrics.requirements import GatedRequirements, GateReport, MeasuredScore, Requirement, gate
 from polopt.metrics.reward_distance import SampledRewardPair, TabularRewardPair, sampled_rewards
 from polopt.metrics.reward_regret import RewardRegret, reward_regret, worst_regret
 from polopt.metrics.routing import route, router_regret
@@ -107,6 +108,8 @@ __all__ = [
     "EntropyLaw",
     "EstimatedPolicies",
     "FrontierCurves",
+    "GateReport",
+    "GatedRequirements",
     "GradientNoise",
     "Interval",
     "LeastError",
@@ -117,6 +120,7 @@ __all__ = [
     "LoggedValues",
     "MarginalImportanceSampling",
     "Measured",
+    "MeasuredScore",
     "MethodRuns",
     "Metric",
     "MetricDataError",
@@ -133,6 +137,7 @@ __all__ = [
     "RankedPairs",
     "ReleaseGate",
     "ReliabilityBin",
+    "Requirement",
     "RewardDivergence",
     "RewardRegret",
     "RowFormat",
@@ -179,6 +184,7 @@ __all__ = [
     "fit_sigmoid",
     "fit_temperature",
     "frontier",
+    "gate",
     "gradient_noise",
     "holm",
     "idealised_margin",
