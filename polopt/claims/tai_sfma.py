@@ -59,8 +59,8 @@ def false_releases() -> Finding:
         "above the threshold is released in more than 80 %",
         holds=max(bound.values()) <= 0.06 and all(0.4 < x < 0.6 for x in mean.values()) and good > 0.8,
         intervals={name: (x.low, x.high) for name, x in ends.items()},
-        note="The true rate is 0.899, the threshold 0.9, with 500 problems: one answer each, or four answers to problems "
-        "of different difficulty. A rate of 5 % is measured as more than 6 % once in fifty such simulations.",
+        note="The true rate is 0.899, the threshold 0.9, with 500 problems: one answer each, or four answers to "
+        "problems of different difficulty. A rate of 5 % is measured as more than 6 % once in fifty such simulations.",
     )
 
 

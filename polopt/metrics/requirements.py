@@ -186,9 +186,7 @@ def gate(
     Raises:
         MetricDataError: a requirement is given twice.
     """
-    labels = [requirement.label for requirement in requirements]
-    if twice := sorted({label for label in labels if labels.count(label) > 1}):
-        raise MetricDataError(f"the requirement {twice[0]!r:.100} is given twice; leave one of the two")
+    _check_distinct(requirements)
     known = [r for r in requirements if r.metric in scores and scores[r.metric].known(r.op)]
     tests = _tests(known, scores, corrected)
     results = []
@@ -207,6 +205,13 @@ def gate(
             who = f"; {each.owner} answers for it" if each.owner else ""
             cautions.append(f"{each.label} expired on {each.expires} and must be reviewed{who}")
     return GateReport(tuple(results), tuple(cautions))
+
+
+def _check_distinct(requirements: Sequence[Requirement]) -> None:
+    labels = [requirement.label for requirement in requirements]
+    if len(set(labels)) < len(labels):
+        twice = next(label for label in labels if labels.count(label) > 1)
+        raise MetricDataError(f"the requirement {twice!r:.100} is given twice; leave one of the two")
 
 
 def _tests(
@@ -255,7 +260,7 @@ class GatedRequirements:
                 f"GatedRequirements: {len(self.requirements)} requirements need as many scores, or None for those that "
                 f"have none, found {len(self.scores)}"
             )
-        self.report(corrected=False)
+        _check_distinct(self.requirements)
 
     def __len__(self) -> int:
         return len(self.requirements)
@@ -282,9 +287,9 @@ class GatedRequirements:
 def gated_row(
     row: Mapping[str, Any], columns: Mapping[str, str] | None = None
 ) -> tuple[Requirement, MeasuredScore | None]:
-    """Checks a requirement of a file with its score: `estimate` with the ends `low` and `high` of an interval and, where
-    they are known, its `interval_level` (0.95 if none) and the number `n` of independent units; or `successes` and
-    `trials`; or none of these for a score that is unknown.
+    """Checks a requirement of a file with its score: `estimate` with the ends `low` and `high` of an interval and,
+    where they are known, its `interval_level` (0.95 if none) and the number `n` of independent units; or `successes`
+    and `trials`; or none of these for a score that is unknown.
 
     Raises:
         MetricDataError: an invalid value; the message does not name the row.
