@@ -6,6 +6,7 @@ from polopt.checks.metric_rules import DataRow
 from polopt.lab.measured import (
     estimated_candidates,
     frontier_points,
+    gated_scores,
     preferences_by_principle,
     ranked,
     reward_pair,
@@ -17,6 +18,7 @@ from polopt.methods.r_to_q import TokenCredit
 from polopt.methods.ranking_accuracy import RankingAccuracy
 from polopt.methods.sharpe_at_k import SharpeRatio
 from polopt.methods.starc import Dard, Epic, LeastL2, RewardDistance, Uncanonical, ValueLevelled, ValueShaped
+from polopt.methods.tai_sfma import RequirementGate
 from polopt.objectives import SquaredLink
 
 CANONICAL = (ValueLevelled(), ValueShaped(), LeastL2(), Epic(), Dard(), Uncanonical())
@@ -29,5 +31,6 @@ DATA_METRICS = {
     "token credit": DataRow(TokenCredit(), scored_answers),
     "Sharpe ratio": DataRow(SharpeRatio(threshold=0.0), estimated_candidates),
     "frontier gap": DataRow(FrontierGap(), frontier_points),
+    "release gate": DataRow(RequirementGate(), gated_scores),
     "discretion": DataRow(DiscretionAudit(resamples=20, priority_resamples=2), preferences_by_principle),
 }

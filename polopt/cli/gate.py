@@ -36,9 +36,7 @@ def gate(
     requirements: Annotated[Path, typer.Argument(metavar="REQUIREMENTS", help="A YAML file.")],
     history: Annotated[
         Path | None,
-        typer.Option(
-            "--history", metavar="FILE", help="Where reports are added; gates.jsonl in a run's folder if none."
-        ),
+        typer.Option("--history", metavar="FILE", help="Where reports are added; RUN/gates.jsonl if none."),
     ] = None,
     against: Annotated[
         int | None,
@@ -102,16 +100,9 @@ def _table(report: GateReport) -> Table:
         bound = "–" if result.bound is None else f"{result.bound:.4g}"
         note = result.reason if result.status == "unknown" else ""
         threshold = f"{asked.metric} {asked.op} {asked.threshold:g}"
-        table.add_row(
-            status,
-            Text(asked.attribute),
-            Text(threshold),
-            score,
-            bound,
-            f"{result.level:.2%}",
-            asked.severity,
-            Text(note),
-        )
+        level = f"{result.level:.2%}"
+        cells = (Text(asked.attribute), Text(threshold), score, bound, level, asked.severity, Text(note))
+        table.add_row(Text(result.status, style=style), *cells)
     return table
 
 

@@ -11,8 +11,11 @@ import torch
 from polopt.metrics import (
     EstimatedPolicies,
     FrontierCurves,
+    GatedRequirements,
+    MeasuredScore,
     PrinciplePreferences,
     RankedPairs,
+    Requirement,
     ScoredTokens,
     TabularRewardPair,
 )
@@ -20,6 +23,7 @@ from polopt.metrics.discretion import COMPARISON_ROWS
 from polopt.metrics.estimated_policies import ESTIMATE_ROWS
 from polopt.metrics.frontier import FRONTIER_ROWS
 from polopt.metrics.ranking import PAIR_ROWS
+from polopt.metrics.requirements import REQUIREMENT_ROWS
 from polopt.metrics.reward_rows import TRANSITION_ROWS
 from polopt.metrics.row_format import RowFormat
 from polopt.metrics.token_credit import TOKEN_ROWS
@@ -96,6 +100,20 @@ def estimated_candidates(seed: int) -> EstimatedPolicies:
     )
 
 
+def gated_scores(seed: int) -> GatedRequirements:
+    """Returns eight requirements: counts, intervals of known and unknown size, and a score that is missing."""
+    draw = np.random.default_rng(seed)
+    scores: list[MeasuredScore | None] = [MeasuredScore.of_counts(int(s), 200) for s in draw.integers(150, 201, 4)]
+    for n in (None, 20, 20):
+        estimate, half = draw.normal(), 0.1 + draw.random()
+        scores.append(MeasuredScore(estimate, estimate - half, estimate + half, 0.9, n))
+    asked = [
+        Requirement(attribute="reliability", metric=f"score {i}", op=">=" if i % 2 else "<=", threshold=0.8)
+        for i in range(8)
+    ]
+    return GatedRequirements(asked, [*scores, None])
+
+
 # Format -> data from a seed, that can be indexed by a permutation of len(data).
 EXAMPLES: dict[RowFormat, Callable[[int], Any]] = {
     TRANSITION_ROWS: reward_pair,
@@ -104,4 +122,5 @@ EXAMPLES: dict[RowFormat, Callable[[int], Any]] = {
     COMPARISON_ROWS: preferences_by_principle,
     TOKEN_ROWS: scored_answers,
     ESTIMATE_ROWS: estimated_candidates,
+    REQUIREMENT_ROWS: gated_scores,
 }

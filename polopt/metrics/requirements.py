@@ -42,7 +42,7 @@ class Requirement(pydantic.BaseModel):
     metric: str = pydantic.Field(min_length=1)
     op: Literal[">=", "<="]
     threshold: float
-    level: float = pydantic.Field(0.95, ge=0.5, lt=1)
+    level: float = pydantic.Field(default=0.95, ge=0.5, lt=1)
     severity: Literal["high", "medium", "low"] = "high"
     owner: str | None = None
     expires: datetime.date | None = None
@@ -300,26 +300,26 @@ def gated_row(
         requirement = Requirement.model_validate(given)
     except pydantic.ValidationError as error:
         raise MetricDataError(sentence_of(error)) from None
-    number = {name: number_in(row, names[name], required=False) for name in COLUMNS[len(Requirement.model_fields) :]}
-    counts = number["successes"], number["trials"]
-    if counts[0] is not None and counts[1] is not None:
-        s, n = counts
-        if s != int(s) or n != int(n) or not 0 <= s <= n or n < 1:
+    score_names = COLUMNS[len(Requirement.model_fields) :]
+    number = {name: number_in(row, names[name], required=False) for name in score_names}
+    successes, trials = number["successes"], number["trials"]
+    if successes is not None and trials is not None:
+        if successes != int(successes) or trials != int(trials) or not 0 <= successes <= trials or trials < 1:
             raise MetricDataError(
-                f"successes and trials must be whole numbers, 0 <= successes <= trials, found {s:g}, {n:g}"
+                f"successes and trials must be whole numbers, 0 <= successes <= trials, found {successes:g}, {trials:g}"
             )
-        return requirement, MeasuredScore.of_counts(int(s), int(n))
-    if counts != (None, None):
+        return requirement, MeasuredScore.of_counts(int(successes), int(trials))
+    if successes is not None or trials is not None:
         raise MetricDataError("successes and trials must be given together")
-    if number["estimate"] is None:
+    estimate, low, high, units = (number[name] for name in ("estimate", "low", "high", "n"))
+    if estimate is None:
         return requirement, None
     level = 0.95 if number["interval_level"] is None else number["interval_level"]
     if not 0 < level < 1:
         raise MetricDataError(f"interval_level must lie between 0 and 1, found {level:g}")
-    estimate, low, high, n_units = (number[name] for name in ("estimate", "low", "high", "n"))
-    if not (low is None or low <= estimate) or not (high is None or high >= estimate):
+    if (low is not None and low > estimate) or (high is not None and high < estimate):
         raise MetricDataError(f"low <= estimate <= high must hold, found {low}, {estimate:g}, {high}")
-    return requirement, MeasuredScore(estimate, low, high, level, None if n_units is None else int(n_units))
+    return requirement, MeasuredScore(estimate, low, high, level, None if units is None else int(units))
 
 
 def sentence_of(error: pydantic.ValidationError) -> str:
