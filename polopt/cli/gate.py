@@ -93,9 +93,7 @@ def _table(report: GateReport) -> Table:
     table.add_column("")
     for result in report.results:
         asked = result.requirement
-        status = Text(
-            result.status, style=STYLES[result.status] if result.blocks or result.status == "pass" else "yellow"
-        )
+        style = STYLES[result.status] if result.blocks or result.status == "pass" else "yellow"
         score = "–" if result.score is None else f"{result.score.estimate:.4g}"
         bound = "–" if result.bound is None else f"{result.bound:.4g}"
         note = result.reason if result.status == "unknown" else ""
