@@ -7,12 +7,14 @@ from polopt.lab.measured import (
     estimated_candidates,
     frontier_points,
     gated_scores,
+    lifelong_measurements,
     preferences_by_principle,
     ranked,
     reward_pair,
     scored_answers,
 )
 from polopt.methods.alignment_discretion import DiscretionAudit
+from polopt.methods.l2_lifelong import LifelongMetrics
 from polopt.methods.online_offline_gap import FrontierGap
 from polopt.methods.r_to_q import TokenCredit
 from polopt.methods.ranking_accuracy import RankingAccuracy
@@ -32,5 +34,7 @@ DATA_METRICS = {
     "Sharpe ratio": DataRow(SharpeRatio(threshold=0.0), estimated_candidates),
     "frontier gap": DataRow(FrontierGap(), frontier_points),
     "release gate": DataRow(RequirementGate(), gated_scores),
+    "lifelong metrics": DataRow(LifelongMetrics(), lifelong_measurements),
+    "lifelong metrics, ratio": DataRow(LifelongMetrics(transfer="ratio", normalise=False), lifelong_measurements),
     "discretion": DataRow(DiscretionAudit(resamples=20, priority_resamples=2), preferences_by_principle),
 }

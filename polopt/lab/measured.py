@@ -12,6 +12,7 @@ from polopt.metrics import (
     EstimatedPolicies,
     FrontierCurves,
     GatedRequirements,
+    LifelongLog,
     MeasuredScore,
     PrinciplePreferences,
     RankedPairs,
@@ -22,6 +23,7 @@ from polopt.metrics import (
 from polopt.metrics.discretion import COMPARISON_ROWS
 from polopt.metrics.estimated_policies import ESTIMATE_ROWS
 from polopt.metrics.frontier import FRONTIER_ROWS
+from polopt.metrics.lifelong import LIFELONG_ROWS
 from polopt.metrics.ranking import PAIR_ROWS
 from polopt.metrics.requirements import REQUIREMENT_ROWS
 from polopt.metrics.reward_rows import TRANSITION_ROWS
@@ -114,6 +116,19 @@ def gated_scores(seed: int) -> GatedRequirements:
     return GatedRequirements(asked, [*scores, None])
 
 
+def lifelong_measurements(seed: int) -> LifelongLog:
+    """Returns two lifetimes of three tasks in seven blocks, with noise, and an expert of two of the tasks."""
+    draw = np.random.default_rng(seed)
+    rows = [("expert", task, 0, e, e / 20, "0") for task in "AB" for e in range(20)]
+    for run in "01":
+        for i, trained in enumerate("ABACABA"):
+            rows += [("train", trained, 2 * i + 1, e, e / 20, run) for e in range(20)]
+            rows += [("eval", task, 2 * i + 2, e, 0.5, run) for task in "ABC" for e in range(2)]
+    kind, task, block, experience, performance, runs = map(list, zip(*rows, strict=True))
+    noisy = np.asarray(performance, float) + 0.3 * draw.random(len(rows))
+    return LifelongLog(kind, task, block, experience, noisy, runs)
+
+
 # Format -> data from a seed, that can be indexed by a permutation of len(data).
 EXAMPLES: dict[RowFormat, Callable[[int], Any]] = {
     TRANSITION_ROWS: reward_pair,
@@ -123,4 +138,5 @@ EXAMPLES: dict[RowFormat, Callable[[int], Any]] = {
     TOKEN_ROWS: scored_answers,
     ESTIMATE_ROWS: estimated_candidates,
     REQUIREMENT_ROWS: gated_scores,
+    LIFELONG_ROWS: lifelong_measurements,
 }

@@ -62,6 +62,7 @@ from polopt.metrics.intervals import (
     wilson,
 )
 from polopt.metrics.least_error import LeastError
+from polopt.metrics.lifelong import LifelongLog
 from polopt.metrics.logged import LoggedDataError, LoggedDecisions
 from polopt.metrics.logged_rows import LoggedRow, logged_decisions, logged_row, logged_table
 from polopt.metrics.marginalised import MarginalImportanceSampling
@@ -113,6 +114,7 @@ __all__ = [
     "GradientNoise",
     "Interval",
     "LeastError",
+    "LifelongLog",
     "LoggedDataError",
     "LoggedDecisions",
     "LoggedMetric",
