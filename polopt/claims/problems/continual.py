@@ -12,7 +12,6 @@ from polopt.metrics.lifelong import LifelongLog
 SIZE, GOALS = 5, {"A": (4, 4), "B": (0, 4), "C": (4, 0)}
 MOVES = ((-1, 0), (1, 0), (0, -1), (0, 1))
 HORIZON, EPISODES, EVALUATIONS, GAMMA, STEP_SIZE, EXPLORE, REPLAYED = 16, 60, 10, 0.95, 0.3, 0.2, 16
-START = (2, 2)
 
 
 class SharedLearner:
@@ -32,8 +31,9 @@ class SharedLearner:
         return found
 
     def play(self, task: str, learn: bool) -> float:
-        """Plays an episode, and returns its discounted return: gamma per step until the goal, 0 without it."""
-        place = START
+        """Plays an episode from a random place, and returns its discounted return: gamma per step until the goal, 0
+        without it."""
+        place = int(self.draw.integers(SIZE)), int(self.draw.integers(SIZE))
         for step in range(HORIZON):
             values = self.values(task, place)
             greedy = not learn or self.draw.random() > EXPLORE
