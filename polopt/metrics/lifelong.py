@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
@@ -168,7 +169,7 @@ class Lifetime:
         first = min((block.block for block in own), default=math.inf)
         found: dict[str, list[tuple[float, float]]] = {"forward": [], "backward": []}
         for train in self.of("train", source):
-            for one, two in zip(evals, evals[1:], strict=False):
+            for one, two in itertools.pairwise(evals):
                 if one.block < train.block < two.block and train.block != first:
                     way = "forward" if train.block < first else "backward"
                     found[way].append((one.terminal, two.terminal))
@@ -178,7 +179,7 @@ class Lifetime:
         """Returns, of each block of training on a task after its first, the number of experiences before performance
         is at least the previous one's terminal performance; one more than there are where it never is."""
         trains, found = self.of("train", task), []
-        for before, block in zip(trains, trains[1:], strict=False):
+        for before, block in itertools.pairwise(trains):
             reached = np.flatnonzero(block.curve >= before.terminal)
             found.append(float(reached[0]) if len(reached) else len(block.curve) + 1.0)
         return np.array(found)
