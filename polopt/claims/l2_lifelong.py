@@ -60,9 +60,14 @@ def planted_numbers() -> Finding:
     )
 
 
+NOTE = (
+    "Three goals on a 5 x 5 grid, in the order A, B, A, C, A; nine tenths of each update are of weights that all tasks "
+    "share. Both learners have the same experts; the replay learns from 16 earlier steps with every new one. "
+)
+
+
 @claim(
-    "They tell a learner that forgets from one that replays: maintenance is higher by 10 points or more, at no cost in "
-    "performance relative to the expert.",
+    "They tell a learner that forgets from one that replays: maintenance is higher by 10 points of 100 or more.",
     kind="headline",
     baseline="the learner without replay, and the same learner on other seeds",
     cost="slow",
@@ -77,19 +82,41 @@ def replay_remembers() -> Finding:
     return Finding(
         measured={
             "gain of PM, median": median,
+            "gain of PM, mean": gain.estimate,
             "PM without replay": plain.values["PM"],
             "PM with replay": replays.values["PM"],
+            "gain of PM on other seeds": control,
+        },
+        criterion="the median over 5 seeds of the gain of PM is at least 10, that of other seeds without replay is less",
+        holds=median >= 10 and abs(control) < 10,
+        intervals={"gain of PM, mean": (gain.low, gain.high)},
+        note=NOTE,
+    )
+
+
+@claim(
+    "The replay costs at most a tenth of the performance relative to the expert.",
+    kind="part",
+    baseline="the learner without replay",
+    cost="slow",
+    refuted=True,
+)
+def replay_costs_nothing() -> Finding:
+    metric = l2_lifelong(low=0.0, high=1.0)
+    plain, replays = (metric(logged(range(5), replay)) for replay in (False, True))
+    share = t_interval(replays.rows["RP"] / plain.rows["RP"])
+    return Finding(
+        measured={
+            "RP over that without replay": share.estimate,
             "RP without replay": plain.values["RP"],
             "RP with replay": replays.values["RP"],
-            "gain of PM on other seeds": control,
-            "gain of PM, mean": gain.estimate,
         },
-        criterion="the median over 5 seeds of the gain of PM is at least 10 points of 100, that of other seeds without "
-        "replay is less, and RP is at least 0.9 times that without replay",
-        holds=median >= 10 and abs(control) < 10 and replays.values["RP"] >= 0.9 * plain.values["RP"],
-        intervals={"gain of PM, mean": (gain.low, gain.high)},
-        note="Three goals on a 5 x 5 grid, in the order A, B, A, C, A; nine tenths of each update are of weights that "
-        "all tasks share. Both learners have the same experts, and the replay learns from 16 earlier steps with every new one.",
+        criterion="the mean over 5 seeds is at least 0.9",
+        holds=share.estimate >= 0.9,
+        intervals={"RP over that without replay": (share.low, share.high)},
+        note=NOTE
+        + "What is kept resists what is new: a task that is trained for the first time is learned more slowly "
+        "while earlier ones are replayed. The metrics show the price of remembering beside its gain.",
     )
 
 
