@@ -87,7 +87,7 @@ def replay_remembers() -> Finding:
             "PM with replay": replays.values["PM"],
             "gain of PM on other seeds": control,
         },
-        criterion="the median over 5 seeds of the gain of PM is at least 10, that of other seeds without replay is less",
+        criterion="the median over 5 seeds of the gain of PM is at least 10; on other seeds without replay it is less",
         holds=median >= 10 and abs(control) < 10,
         intervals={"gain of PM, mean": (gain.low, gain.high)},
         note=NOTE,

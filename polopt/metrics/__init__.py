@@ -48,6 +48,7 @@ from polopt.metrics.discretion import (
 from polopt.metrics.drift import perplexity, reference_kl
 from polopt.metrics.entropy import EntropyLaw, entropy_law, entropy_shift
 from polopt.metrics.estimated_policies import EstimatedPolicies
+from polopt.metrics.families import FamilyScores, choose_settings, kendall_tau
 from polopt.metrics.feedback import ReleaseGate, auroc, chronological, release_gate, tic_rate
 from polopt.metrics.filtering import most_reliable, r_squared
 from polopt.metrics.frontier import FrontierCurves, frontier
@@ -108,6 +109,7 @@ __all__ = [
     "DoublyRobust",
     "EntropyLaw",
     "EstimatedPolicies",
+    "FamilyScores",
     "FrontierCurves",
     "GateReport",
     "GatedRequirements",
@@ -170,6 +172,7 @@ __all__ = [
     "both_orders",
     "brier_score",
     "calibration_error",
+    "choose_settings",
     "chronological",
     "clopper_pearson",
     "cohen_kappa",
@@ -192,6 +195,7 @@ __all__ = [
     "idealised_margin",
     "improvement",
     "iqm",
+    "kendall_tau",
     "krippendorff_alpha",
     "least_true_gain",
     "log_loss",
