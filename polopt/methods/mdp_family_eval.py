@@ -16,8 +16,8 @@ from polopt.metrics.families import CHOICES, FAMILY_ROWS, FamilyScores, Numbers,
         year=2022,
         arxiv="2210.08607",
     ),
-    changes="Ranks methods by their mean score over a family of environments, and shows how often one environment alone "
-    "ranks them otherwise.",
+    changes="Ranks methods by their mean score over a family of environments, and shows how often one of them "
+    "alone ranks them otherwise.",
     room="metrics",
     tier="reading",
 )
@@ -40,8 +40,8 @@ def mdp_family_eval(
 
         Ghat(m) = sum_c w_c J(m, phi_c),
 
-    are from G, in the mean over methods and trials: of settings drawn at random, of a random subset, of one from each of
-    n clusters of the settings' features, and of the clusters' medoids, w being the clusters' shares.
+    are from G, in the mean over methods and trials: of settings drawn at random, of a random subset, of one from each
+    of n clusters of the settings' features, and of the clusters' medoids, w being the clusters' shares.
 
     sampled: the settings are a sample of the family, and are resampled for intervals; False: they are all of it, and
         only the seeds are resampled.

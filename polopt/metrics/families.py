@@ -81,8 +81,8 @@ class FamilyScores:
         for method in self.methods:
             if lacking := [setting for setting in self.settings if (method, setting) not in pairs]:
                 raise MetricDataError(
-                    f"method {method!r:.60} has no score in setting {lacking[0]!r:.60}; methods are compared on the same "
-                    "settings"
+                    f"method {method!r:.60} has no score in setting {lacking[0]!r:.60}; methods are compared on the "
+                    "same settings"
                 )
 
     def __len__(self) -> int:
@@ -159,9 +159,9 @@ def choose_settings(
     estimate of a method's mean score in the family is sum_c weight_c score_c.
 
     random: drawn with replacement by their shares, equal weights. subset: drawn without replacement, equally likely,
-    weights by their shares. stratified: one of each of n clusters, drawn by its share of it, with the cluster's share as
-    its weight. medoids: of each cluster the setting that is nearest to the cluster's mean, with the same weight. All but
-    medoids and subset are unbiased given the clusters; medoids vary least where scores are smooth in the features.
+    weights by their shares. stratified: one of each of n clusters, drawn by its share of it, with the cluster's share
+    as its weight. medoids: of each cluster the setting that is nearest to the cluster's mean, with the same weight.
+    random and stratified are unbiased; medoids vary least where scores are smooth in the features.
 
     Raises:
         ValueError: n outside 1 to the number of settings, or an unknown way.
