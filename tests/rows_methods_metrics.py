@@ -12,9 +12,11 @@ from polopt.lab.measured import (
     ranked,
     reward_pair,
     scored_answers,
+    scores_over_a_family,
 )
 from polopt.methods.alignment_discretion import DiscretionAudit
 from polopt.methods.l2_lifelong import LifelongMetrics
+from polopt.methods.mdp_family_eval import FamilyEvaluation
 from polopt.methods.online_offline_gap import FrontierGap
 from polopt.methods.r_to_q import TokenCredit
 from polopt.methods.ranking_accuracy import RankingAccuracy
@@ -36,5 +38,6 @@ DATA_METRICS = {
     "release gate": DataRow(RequirementGate(), gated_scores),
     "lifelong metrics": DataRow(LifelongMetrics(), lifelong_measurements),
     "lifelong metrics, ratio": DataRow(LifelongMetrics(transfer="ratio", normalise=False), lifelong_measurements),
+    "family evaluation": DataRow(FamilyEvaluation(resamples=20, budget=4, trials=5), scores_over_a_family),
     "discretion": DataRow(DiscretionAudit(resamples=20, priority_resamples=2), preferences_by_principle),
 }

@@ -45,7 +45,7 @@ def another_winner() -> Finding:
     return Finding(
         measured={
             "another winner": end.estimate,
-            "tau": float(np.mean([v["tau of one setting"] for v in found])),
+            "tau": float(np.mean([values["tau of one setting"] for values in found])),
             "by how much": float(np.mean(margins)),
         },
         criterion="at least 0.3 in each of three families of 60 chains",

@@ -10,6 +10,7 @@ import torch
 
 from polopt.metrics import (
     EstimatedPolicies,
+    FamilyScores,
     FrontierCurves,
     GatedRequirements,
     LifelongLog,
@@ -22,6 +23,7 @@ from polopt.metrics import (
 )
 from polopt.metrics.discretion import COMPARISON_ROWS
 from polopt.metrics.estimated_policies import ESTIMATE_ROWS
+from polopt.metrics.families import FAMILY_ROWS
 from polopt.metrics.frontier import FRONTIER_ROWS
 from polopt.metrics.lifelong import LIFELONG_ROWS
 from polopt.metrics.ranking import PAIR_ROWS
@@ -129,6 +131,21 @@ def lifelong_measurements(seed: int) -> LifelongLog:
     return LifelongLog(kind, task, block, experience, noisy, runs)
 
 
+def scores_over_a_family(seed: int) -> FamilyScores:
+    """Returns the scores of three methods in twelve settings of unequal mass, with two seeds and two features."""
+    draw = np.random.default_rng(seed)
+    features, mass = draw.random((12, 2)), 0.5 + draw.random(12)
+    method, setting, run = (x.ravel() for x in np.meshgrid(np.arange(3), np.arange(12), np.arange(2), indexing="ij"))
+    return FamilyScores(
+        method=[f"method {i}" for i in method],
+        setting=[f"setting {i:02}" for i in setting],
+        score=features[setting, 0] * (method - 1) + 0.1 * draw.random(72),
+        seed=run,
+        features=features[setting],
+        mass=mass[setting],
+    )
+
+
 # Format -> data from a seed, that can be indexed by a permutation of len(data).
 EXAMPLES: dict[RowFormat, Callable[[int], Any]] = {
     TRANSITION_ROWS: reward_pair,
@@ -138,5 +155,6 @@ EXAMPLES: dict[RowFormat, Callable[[int], Any]] = {
     TOKEN_ROWS: scored_answers,
     ESTIMATE_ROWS: estimated_candidates,
     REQUIREMENT_ROWS: gated_scores,
+    FAMILY_ROWS: scores_over_a_family,
     LIFELONG_ROWS: lifelong_measurements,
 }

@@ -16,8 +16,8 @@ ASIDE = ("seed", "threads", "stages.", "policy.")
 
 
 def compared_family(folders: Sequence[Path | str]) -> FamilyScores:
-    """Returns the scores of the comparisons in folders, as `polopt compare` writes them, each of which is one setting of
-    the environment. Its features are the numbers in which the recipes differ, and its name is the folder's.
+    """Returns the scores of the comparisons in folders, as `polopt compare` writes them, each of which is one setting
+    of the environment. Its features are the numbers in which the recipes differ, and its name is the folder's.
 
     Raises:
         RunError: a folder holds no comparison, or two folders have one name.

@@ -15,8 +15,8 @@ CENTRES = ((3.0, 0.05, 0.3), (5.0, 0.3, 0.1), (9.0, 0.1, 0.15), (14.0, 0.2, 0.25
 
 def transitions(length: int, slip: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Returns probabilities [2, states, states] and rewards [2, states] of a chain with an absorbing end: action 0
-    takes a small reward and ends; action 1 goes right at a cost, and falls back to the beginning with the probability of
-    a slip; the last step pays 1 and ends."""
+    takes a small reward and ends; action 1 goes right at a cost, and falls back to the beginning with the probability
+    of a slip; the last step pays 1 and ends."""
     P, r = np.zeros((2, length + 1, length + 1)), np.zeros((2, length + 1))
     P[0, :, length] = 1
     r[0, :length] = SMALL
