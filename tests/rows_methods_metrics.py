@@ -8,6 +8,7 @@ from polopt.lab.measured import (
     frontier_points,
     gated_scores,
     lifelong_measurements,
+    policies_with_metrics,
     preferences_by_principle,
     ranked,
     reward_pair,
@@ -19,6 +20,7 @@ from polopt.methods.l2_lifelong import LifelongMetrics
 from polopt.methods.mdp_family_eval import FamilyEvaluation
 from polopt.methods.online_offline_gap import FrontierGap
 from polopt.methods.r_to_q import TokenCredit
+from polopt.methods.rai_inconsistency import MetricConflicts
 from polopt.methods.ranking_accuracy import RankingAccuracy
 from polopt.methods.sharpe_at_k import SharpeRatio
 from polopt.methods.starc import Dard, Epic, LeastL2, RewardDistance, Uncanonical, ValueLevelled, ValueShaped
@@ -39,5 +41,6 @@ DATA_METRICS = {
     "lifelong metrics": DataRow(LifelongMetrics(), lifelong_measurements),
     "lifelong metrics, ratio": DataRow(LifelongMetrics(transfer="ratio", normalise=False), lifelong_measurements),
     "family evaluation": DataRow(FamilyEvaluation(resamples=20, budget=4, trials=5), scores_over_a_family),
+    "metric conflicts": DataRow(MetricConflicts(lower=("cost",), resamples=20), policies_with_metrics),
     "discretion": DataRow(DiscretionAudit(resamples=20, priority_resamples=2), preferences_by_principle),
 }

@@ -15,6 +15,7 @@ from polopt.metrics import (
     GatedRequirements,
     LifelongLog,
     MeasuredScore,
+    PolicyMetrics,
     PrinciplePreferences,
     RankedPairs,
     Requirement,
@@ -30,6 +31,7 @@ from polopt.metrics.ranking import PAIR_ROWS
 from polopt.metrics.requirements import REQUIREMENT_ROWS
 from polopt.metrics.reward_rows import TRANSITION_ROWS
 from polopt.metrics.row_format import RowFormat
+from polopt.metrics.several_metrics import POLICY_METRIC_ROWS
 from polopt.metrics.token_credit import TOKEN_ROWS
 from polopt.problems.mdp import random_mdp
 
@@ -146,6 +148,15 @@ def scores_over_a_family(seed: int) -> FamilyScores:
     )
 
 
+def policies_with_metrics(seed: int) -> PolicyMetrics:
+    """Returns twelve policies with three metrics, two of which conflict."""
+    draw = np.random.default_rng(seed)
+    helpful, harmful, cost = draw.random((3, 12))
+    return PolicyMetrics(
+        [f"policy {i:02}" for i in range(12)], {"helpful": helpful, "harmless": harmful - helpful, "cost": cost}
+    )
+
+
 # Format -> data from a seed, that can be indexed by a permutation of len(data).
 EXAMPLES: dict[RowFormat, Callable[[int], Any]] = {
     TRANSITION_ROWS: reward_pair,
@@ -155,6 +166,7 @@ EXAMPLES: dict[RowFormat, Callable[[int], Any]] = {
     TOKEN_ROWS: scored_answers,
     ESTIMATE_ROWS: estimated_candidates,
     REQUIREMENT_ROWS: gated_scores,
+    POLICY_METRIC_ROWS: policies_with_metrics,
     FAMILY_ROWS: scores_over_a_family,
     LIFELONG_ROWS: lifelong_measurements,
 }

@@ -178,7 +178,7 @@ def choose_settings(
     if how == "subset":
         chosen = draw.choice(len(w), n, replace=False)
         return chosen, w[chosen] / w[chosen].sum()
-    group = clusters(x, w, n, seed)
+    group = clusters(x, w, n, int(draw.integers(2**31)))
     spread = x.std(0)
     x = (x - x.mean(0)) / np.where(spread > 0, spread, 1.0)
     picked, shares = [], []
