@@ -18,7 +18,7 @@ from polopt.metrics.calibration import (
     log_loss,
     reliability,
 )
-from polopt.metrics.classification import average_precision, balanced_accuracy
+from polopt.metrics.classification import average_precision, balanced_accuracy, implied_false_positive_rate
 from polopt.metrics.compare import (
     Comparison,
     ComparisonRow,
@@ -89,6 +89,7 @@ from polopt.metrics.routing import route, router_regret
 from polopt.metrics.row_format import MetricDataError, RowFormat
 from polopt.metrics.scaling import Sigmoid, fit_sigmoid
 from polopt.metrics.sequential import anytime_interval, anytime_p, evidence
+from polopt.metrics.several_metrics import PolicyMetrics, hypervolume, pareto_front
 from polopt.metrics.signal import mixed_groups
 from polopt.metrics.stability import Stability, policy_stability, q_values
 from polopt.metrics.token_credit import ScoredTokens, TokenTrace
@@ -132,6 +133,7 @@ __all__ = [
     "Mismatch",
     "OffPolicyEstimator",
     "PerDecisionImportanceSampling",
+    "PolicyMetrics",
     "PreferenceAudit",
     "PreferenceLabels",
     "PreferenceRow",
@@ -192,7 +194,9 @@ __all__ = [
     "gate",
     "gradient_noise",
     "holm",
+    "hypervolume",
     "idealised_margin",
+    "implied_false_positive_rate",
     "improvement",
     "iqm",
     "kendall_tau",
@@ -209,6 +213,7 @@ __all__ = [
     "most_reliable",
     "near_duplicates",
     "paired_difference",
+    "pareto_front",
     "pass_all_k",
     "pass_at_k",
     "permutation_p",

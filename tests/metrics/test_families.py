@@ -68,7 +68,7 @@ def test_all_settings_are_exact_and_random_ones_unbiased() -> None:
         assert means[:, places] @ share == pytest.approx(truth)
     for how in ("random", "stratified"):
         found = []
-        for seed in range(3000):
+        for seed in range(2000):
             places, share = choose_settings(features, weights, 3, how, seed)  # type: ignore[arg-type]
             assert share.sum() == pytest.approx(1)
             found.append(means[:, places] @ share)
