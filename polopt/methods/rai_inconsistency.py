@@ -32,8 +32,8 @@ MOST_SLICES = 200_000
         year=2025,
         arxiv="2505.18139",
     ),
-    changes="Keeps metrics that contradict each other as objectives of their own, and measures their conflicts, the front "
-    "of the policies and the price of optimising one of them.",
+    changes="Keeps metrics that contradict each other as objectives of their own, and measures their conflicts, the "
+    "front of the policies and the price of optimising one of them.",
     room="metrics",
     tier="reading",
 )
@@ -62,8 +62,8 @@ def rai_inconsistency(
     The paper is a position: conflicting metrics stand for different values, describe a concept more fully and keep
     training from overfitting one of them, so that thresholds of acceptable inconsistency should be set. Every formula
     here is ours. Front, volume, knee and inconsistency are those of the given policies, without intervals: they are
-    extremes, which a bootstrap does not cover, and noise in the metrics makes a front larger than the true one. Policies
-    must be independent of each other for the correlations' intervals, which the steps of one run are not. No metric is
+    extremes, which a bootstrap does not cover, and noise in the metrics makes a front larger than the true one.
+    Policies must be independent of each other for the correlations' intervals, which the steps of one run are not. No metric is
     weighed against another, and what is eps-consistent is not thereby good.
     """
     return MetricConflicts(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -35,8 +36,8 @@ class PolicyMetrics:
         shapes = {name: x.shape for name, x in self.values.items()}
         if not len(names) or not shapes or any(shape != names.shape for shape in shapes.values()):
             raise MetricDataError(
-                f"PolicyMetrics: give policies [N], N >= 1, and one metric or more of the same length, found {len(names)} "
-                f"policies and {shapes or 'no metrics'}"
+                f"PolicyMetrics: give policies [N], N >= 1, and one metric or more of the same length, found "
+                f"{len(names)} policies and {shapes or 'no metrics'}"
             )
         counted = dict(zip(*np.unique(names, return_counts=True), strict=True))
         if twice := [str(name) for name, count in counted.items() if count > 1]:
@@ -53,18 +54,17 @@ def pareto_front(values: ArrayLike) -> NDArray[np.bool_]:
     """Returns which policies no other one dominates: is as good in every metric and better in one. values: [N, M], the
     higher the better."""
     x = np.asarray(values, float)
-    found = np.array([not ((x >= row).all(1) & (x > row).any(1)).any() for row in x], bool)
-    return found
+    return np.array([not ((x >= row).all(1) & (x > row).any(1)).any() for row in x], bool)
 
 
 def hypervolume(values: ArrayLike) -> float:
-    """Returns the volume of [0, 1]^M that is dominated by points [N, M] of it, exactly: by slices along the last metric,
-    at a cost of N^(M - 1)."""
+    """Returns the volume of [0, 1]^M that is dominated by points [N, M] of it, exactly: by slices along the last
+    metric, at a cost of N^(M - 1)."""
     x = np.asarray(values, float)
     if x.shape[1] == 1:
         return float(x.max(initial=0.0))
     total, levels = 0.0, np.unique(np.append(x[:, -1], 0.0))
-    for low, high in zip(levels[:-1], levels[1:], strict=True):
+    for low, high in itertools.pairwise(levels.tolist()):
         above = x[x[:, -1] >= high, :-1]
         total += (high - low) * hypervolume(above[pareto_front(above)])
     return total
