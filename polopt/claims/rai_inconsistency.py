@@ -138,8 +138,8 @@ def regularises() -> Finding:
         intervals={"share of problems": (end.low, end.high)},
         won=(int(won[False].sum()), SEEDS),
         note="Linear regression, 60 rows of 30 features; each proxy's error has a size of its own. With squared losses "
-        "the mixture is the fit to the mean label: it regularises by averaging errors that differ, and does nothing where "
-        "the proxies are wrong in the same way.",
+        "the mixture is the fit to the mean label: it regularises by averaging errors that differ, and does nothing "
+        "where the proxies are wrong in the same way.",
     )
 
 

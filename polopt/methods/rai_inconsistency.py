@@ -63,8 +63,8 @@ def rai_inconsistency(
     training from overfitting one of them, so that thresholds of acceptable inconsistency should be set. Every formula
     here is ours. Front, volume, knee and inconsistency are those of the given policies, without intervals: they are
     extremes, which a bootstrap does not cover, and noise in the metrics makes a front larger than the true one.
-    Policies must be independent of each other for the correlations' intervals, which the steps of one run are not. No metric is
-    weighed against another, and what is eps-consistent is not thereby good.
+    Policies must be independent of each other for the correlations' intervals, which the steps of one run are not. No
+    metric is weighed against another, and what is eps-consistent is not thereby good.
     """
     return MetricConflicts(
         metrics=tuple(metrics), lower=tuple(lower), eps=eps, level=level, resamples=resamples, seed=seed

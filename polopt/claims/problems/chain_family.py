@@ -75,5 +75,5 @@ def family(seed: int, settings: int = 60) -> FamilyScores:
         top = best(P, r)
         for name, score in (("myopic", myopic(P, r)), ("q-learning", learned(P, r, 1000 * seed + i))):
             rows.append((name, f"{i:03}", score, size, chance, top))
-    method, setting, score, sizes, chances, tops = map(list, zip(*rows, strict=True))
-    return FamilyScores(method, setting, score, features=np.column_stack([sizes, chances]), best=tops)
+    method, setting, scores, sizes, chances, tops = map(list, zip(*rows, strict=True))
+    return FamilyScores(method, setting, scores, features=np.column_stack([sizes, chances]), best=tops)
