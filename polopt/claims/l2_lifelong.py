@@ -74,36 +74,32 @@ NOTE = (
 )
 def replay_remembers() -> Finding:
     metric = l2_lifelong(low=0.0, high=1.0)
-    plain, replays = (metric(logged(range(5), replay)) for replay in (False, True))
-    again = metric(logged(range(5, 10), False))
-    gain = t_interval(replays.rows["PM"] - plain.rows["PM"])
-    median = float(np.median(replays.rows["PM"] - plain.rows["PM"]))
-    control = float(np.median(again.rows["PM"] - plain.rows["PM"]))
+    plain, replays = (metric(logged(range(8), replay)) for replay in (False, True))
+    again = metric(logged(range(8, 16), False))
+    gain, control = (t_interval(x.rows["PM"] - plain.rows["PM"]) for x in (replays, again))
     return Finding(
         measured={
-            "gain of PM, median": median,
-            "gain of PM, mean": gain.estimate,
+            "gain of PM": gain.estimate,
             "PM without replay": plain.values["PM"],
             "PM with replay": replays.values["PM"],
-            "gain of PM on other seeds": control,
+            "gain of PM on other seeds": control.estimate,
         },
-        criterion="the median over 5 seeds of the gain of PM is at least 10; on other seeds without replay it is less",
-        holds=median >= 10 and abs(control) < 10,
-        intervals={"gain of PM, mean": (gain.low, gain.high)},
+        criterion="the 95 % interval of the gain over 8 seeds lies above 10; that of other seeds without replay does not",
+        holds=gain.low > 10 and not control.low > 10,
+        intervals={"gain of PM": (gain.low, gain.high), "gain of PM on other seeds": (control.low, control.high)},
         note=NOTE,
     )
 
 
 @claim(
-    "The replay costs at most a tenth of the performance relative to the expert.",
-    kind="part",
+    "What is kept resists what is new: the learner that replays has less performance relative to the expert.",
+    kind="limit",
     baseline="the learner without replay",
     cost="slow",
-    refuted=True,
 )
-def replay_costs_nothing() -> Finding:
+def replay_has_a_price() -> Finding:
     metric = l2_lifelong(low=0.0, high=1.0)
-    plain, replays = (metric(logged(range(5), replay)) for replay in (False, True))
+    plain, replays = (metric(logged(range(24), replay)) for replay in (False, True))
     share = t_interval(replays.rows["RP"] / plain.rows["RP"])
     return Finding(
         measured={
@@ -111,12 +107,11 @@ def replay_costs_nothing() -> Finding:
             "RP without replay": plain.values["RP"],
             "RP with replay": replays.values["RP"],
         },
-        criterion="the mean over 5 seeds is at least 0.9",
-        holds=share.estimate >= 0.9,
+        criterion="the 95 % interval of the quotient over 24 seeds lies below 1",
+        holds=share.high < 1,
         intervals={"RP over that without replay": (share.low, share.high)},
-        note=NOTE
-        + "What is kept resists what is new: a task that is trained for the first time is learned more slowly "
-        "while earlier ones are replayed. The metrics show the price of remembering beside its gain.",
+        note=NOTE + "A task that is trained for the first time is learned more slowly while earlier ones are replayed: "
+        "the metrics show the price of remembering beside its gain.",
     )
 
 
