@@ -7,17 +7,25 @@ from polopt.lab.logged import small_problem
 from polopt.lab.measured import (
     estimated_candidates,
     frontier_points,
+    gated_scores,
+    lifelong_measurements,
+    policies_with_metrics,
     preferences_by_principle,
     ranked,
     reward_pair,
     scored_answers,
+    scores_over_a_family,
 )
 from polopt.methods.alignment_discretion import DiscretionAudit
+from polopt.methods.l2_lifelong import LifelongMetrics
+from polopt.methods.mdp_family_eval import FamilyEvaluation
 from polopt.methods.online_offline_gap import FrontierGap
 from polopt.methods.r_to_q import TokenCredit
+from polopt.methods.rai_inconsistency import MetricConflicts
 from polopt.methods.ranking_accuracy import RankingAccuracy
 from polopt.methods.sharpe_at_k import SharpeRatio
 from polopt.methods.starc import Dard, Epic, LeastL2, RewardDistance, Uncanonical, ValueLevelled, ValueShaped
+from polopt.methods.tai_sfma import RequirementGate
 from polopt.metrics import LoggedDecisions, ReturnDistribution
 from polopt.objectives import SquaredLink
 
@@ -39,5 +47,10 @@ DATA_METRICS = {
     "return distribution, divided by n": DataRow(ReturnDistribution(resamples=50, self_normalised=False), small_log),
     "Sharpe ratio": DataRow(SharpeRatio(threshold=0.0), estimated_candidates),
     "frontier gap": DataRow(FrontierGap(), frontier_points),
+    "release gate": DataRow(RequirementGate(), gated_scores),
+    "lifelong metrics": DataRow(LifelongMetrics(), lifelong_measurements),
+    "lifelong metrics, ratio": DataRow(LifelongMetrics(transfer="ratio", normalise=False), lifelong_measurements),
+    "family evaluation": DataRow(FamilyEvaluation(resamples=20, budget=4, trials=5), scores_over_a_family),
+    "metric conflicts": DataRow(MetricConflicts(lower=("cost",), resamples=20), policies_with_metrics),
     "discretion": DataRow(DiscretionAudit(resamples=20, priority_resamples=2), preferences_by_principle),
 }

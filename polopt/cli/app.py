@@ -20,6 +20,7 @@ from polopt.cli import (
     evaluate,
     export,
     fit,
+    gate,
     measure,
     plan,
     recipes,
@@ -62,6 +63,7 @@ app.command(rich_help_panel=TRAINING)(solve.solve)
 app.command(rich_help_panel=TRAINING)(fit.fit)
 app.command(rich_help_panel=TRAINING)(plan.plan)
 app.command(rich_help_panel=TRAINING)(evaluate.evaluate)
+app.command(rich_help_panel=TRAINING)(gate.gate)
 app.command(rich_help_panel=TRAINING)(chat.chat)
 app.command(rich_help_panel=TRAINING)(compare.compare)
 app.command(rich_help_panel=TRAINING)(train.report)

@@ -10,18 +10,28 @@ import torch
 
 from polopt.metrics import (
     EstimatedPolicies,
+    FamilyScores,
     FrontierCurves,
+    GatedRequirements,
+    LifelongLog,
+    MeasuredScore,
+    PolicyMetrics,
     PrinciplePreferences,
     RankedPairs,
+    Requirement,
     ScoredTokens,
     TabularRewardPair,
 )
 from polopt.metrics.discretion import COMPARISON_ROWS
 from polopt.metrics.estimated_policies import ESTIMATE_ROWS
+from polopt.metrics.families import FAMILY_ROWS
 from polopt.metrics.frontier import FRONTIER_ROWS
+from polopt.metrics.lifelong import LIFELONG_ROWS
 from polopt.metrics.ranking import PAIR_ROWS
+from polopt.metrics.requirements import REQUIREMENT_ROWS
 from polopt.metrics.reward_rows import TRANSITION_ROWS
 from polopt.metrics.row_format import RowFormat
+from polopt.metrics.several_metrics import POLICY_METRIC_ROWS
 from polopt.metrics.token_credit import TOKEN_ROWS
 from polopt.problems.mdp import random_mdp
 
@@ -96,6 +106,57 @@ def estimated_candidates(seed: int) -> EstimatedPolicies:
     )
 
 
+def gated_scores(seed: int) -> GatedRequirements:
+    """Returns eight requirements: counts, intervals of known and unknown size, and a score that is missing."""
+    draw = np.random.default_rng(seed)
+    scores: list[MeasuredScore | None] = [MeasuredScore.of_counts(int(s), 200) for s in draw.integers(150, 201, 4)]
+    for n in (None, 20, 20):
+        estimate, half = draw.normal(), 0.1 + draw.random()
+        scores.append(MeasuredScore(estimate, estimate - half, estimate + half, 0.9, n))
+    asked = [
+        Requirement(attribute="reliability", metric=f"score {i}", op=">=" if i % 2 else "<=", threshold=0.8)
+        for i in range(8)
+    ]
+    return GatedRequirements(asked, [*scores, None])
+
+
+def lifelong_measurements(seed: int) -> LifelongLog:
+    """Returns two lifetimes of three tasks in seven blocks, with noise, and an expert of two of the tasks."""
+    draw = np.random.default_rng(seed)
+    rows = [("expert", task, 0, e, e / 20, "0") for task in "AB" for e in range(20)]
+    for run in "01":
+        for i, trained in enumerate("ABACABA"):
+            rows += [("train", trained, 2 * i + 1, e, e / 20, run) for e in range(20)]
+            rows += [("eval", task, 2 * i + 2, e, 0.5, run) for task in "ABC" for e in range(2)]
+    kind, task, block, experience, performance, runs = map(list, zip(*rows, strict=True))
+    noisy = np.asarray(performance, float) + 0.3 * draw.random(len(rows))
+    return LifelongLog(kind, task, block, experience, noisy, runs)
+
+
+def scores_over_a_family(seed: int) -> FamilyScores:
+    """Returns the scores of three methods in twelve settings of unequal mass, with two seeds and two features."""
+    draw = np.random.default_rng(seed)
+    features, mass = draw.random((12, 2)), 0.5 + draw.random(12)
+    method, setting, run = (x.ravel() for x in np.meshgrid(np.arange(3), np.arange(12), np.arange(2), indexing="ij"))
+    return FamilyScores(
+        method=[f"method {i}" for i in method],
+        setting=[f"setting {i:02}" for i in setting],
+        score=features[setting, 0] * (method - 1) + 0.1 * draw.random(72),
+        seed=run,
+        features=features[setting],
+        mass=mass[setting],
+    )
+
+
+def policies_with_metrics(seed: int) -> PolicyMetrics:
+    """Returns twelve policies with three metrics, two of which conflict."""
+    draw = np.random.default_rng(seed)
+    helpful, harmful, cost = draw.random((3, 12))
+    return PolicyMetrics(
+        [f"policy {i:02}" for i in range(12)], {"helpful": helpful, "harmless": harmful - helpful, "cost": cost}
+    )
+
+
 # Format -> data from a seed, that can be indexed by a permutation of len(data).
 EXAMPLES: dict[RowFormat, Callable[[int], Any]] = {
     TRANSITION_ROWS: reward_pair,
@@ -104,4 +165,8 @@ EXAMPLES: dict[RowFormat, Callable[[int], Any]] = {
     COMPARISON_ROWS: preferences_by_principle,
     TOKEN_ROWS: scored_answers,
     ESTIMATE_ROWS: estimated_candidates,
+    REQUIREMENT_ROWS: gated_scores,
+    POLICY_METRIC_ROWS: policies_with_metrics,
+    FAMILY_ROWS: scores_over_a_family,
+    LIFELONG_ROWS: lifelong_measurements,
 }

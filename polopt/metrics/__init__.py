@@ -19,7 +19,7 @@ from polopt.metrics.calibration import (
     log_loss,
     reliability,
 )
-from polopt.metrics.classification import average_precision, balanced_accuracy
+from polopt.metrics.classification import average_precision, balanced_accuracy, implied_false_positive_rate
 from polopt.metrics.compare import (
     Comparison,
     ComparisonRow,
@@ -49,6 +49,7 @@ from polopt.metrics.discretion import (
 from polopt.metrics.drift import perplexity, reference_kl
 from polopt.metrics.entropy import EntropyLaw, entropy_law, entropy_shift
 from polopt.metrics.estimated_policies import EstimatedPolicies
+from polopt.metrics.families import FamilyScores, choose_settings, kendall_tau
 from polopt.metrics.feedback import ReleaseGate, auroc, chronological, release_gate, tic_rate
 from polopt.metrics.filtering import most_reliable, r_squared
 from polopt.metrics.frontier import FrontierCurves, frontier
@@ -63,6 +64,7 @@ from polopt.metrics.intervals import (
     wilson,
 )
 from polopt.metrics.least_error import LeastError, least_error_of_limits
+from polopt.metrics.lifelong import LifelongLog
 from polopt.metrics.logged import LoggedDataError, LoggedDecisions
 from polopt.metrics.logged_rows import LoggedRow, logged_decisions, logged_row, logged_table
 from polopt.metrics.marginalised import MarginalImportanceSampling
@@ -83,6 +85,7 @@ from polopt.metrics.pooled_values import MinimumVarianceValues, ValuesByAction
 from polopt.metrics.preference_audit import PreferenceAudit, PreferenceRow, audit_preferences
 from polopt.metrics.proxy import ProxyHacking, correlation, least_true_gain, proxy_hacking
 from polopt.metrics.ranking import RankedPairs, idealised_margin, margin_at_loss
+from polopt.metrics.requirements import GatedRequirements, GateReport, MeasuredScore, Requirement, gate
 from polopt.metrics.return_distribution import ReturnDistribution
 from polopt.metrics.reward_distance import SampledRewardPair, TabularRewardPair, sampled_rewards
 from polopt.metrics.reward_regret import RewardRegret, reward_regret, worst_regret
@@ -90,6 +93,7 @@ from polopt.metrics.routing import route, router_regret
 from polopt.metrics.row_format import MetricDataError, RowFormat
 from polopt.metrics.scaling import Sigmoid, fit_sigmoid
 from polopt.metrics.sequential import anytime_interval, anytime_p, evidence
+from polopt.metrics.several_metrics import PolicyMetrics, hypervolume, pareto_front
 from polopt.metrics.signal import mixed_groups
 from polopt.metrics.slates import IndependentImportanceSampling, PseudoInverse
 from polopt.metrics.stability import Stability, policy_stability, q_values
@@ -114,11 +118,15 @@ __all__ = [
     "DoublyRobust",
     "EntropyLaw",
     "EstimatedPolicies",
+    "FamilyScores",
     "FrontierCurves",
+    "GateReport",
+    "GatedRequirements",
     "GradientNoise",
     "IndependentImportanceSampling",
     "Interval",
     "LeastError",
+    "LifelongLog",
     "LoggedDataError",
     "LoggedDecisions",
     "LoggedMetric",
@@ -126,6 +134,7 @@ __all__ = [
     "LoggedValues",
     "MarginalImportanceSampling",
     "Measured",
+    "MeasuredScore",
     "MethodRuns",
     "Metric",
     "MetricDataError",
@@ -134,6 +143,7 @@ __all__ = [
     "Mismatch",
     "OffPolicyEstimator",
     "PerDecisionImportanceSampling",
+    "PolicyMetrics",
     "PolicySelection",
     "PreferenceAudit",
     "PreferenceLabels",
@@ -145,6 +155,7 @@ __all__ = [
     "RankedPairs",
     "ReleaseGate",
     "ReliabilityBin",
+    "Requirement",
     "ReturnDistribution",
     "RewardDivergence",
     "RewardRegret",
@@ -178,6 +189,7 @@ __all__ = [
     "both_orders",
     "brier_score",
     "calibration_error",
+    "choose_settings",
     "chronological",
     "clopper_pearson",
     "cohen_kappa",
@@ -194,11 +206,15 @@ __all__ = [
     "fit_sigmoid",
     "fit_temperature",
     "frontier",
+    "gate",
     "gradient_noise",
     "holm",
+    "hypervolume",
     "idealised_margin",
+    "implied_false_positive_rate",
     "improvement",
     "iqm",
+    "kendall_tau",
     "krippendorff_alpha",
     "least_error_of_limits",
     "least_on_simplex",
@@ -214,6 +230,7 @@ __all__ = [
     "most_reliable",
     "near_duplicates",
     "paired_difference",
+    "pareto_front",
     "pass_all_k",
     "pass_at_k",
     "permutation_p",

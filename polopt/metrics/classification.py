@@ -46,6 +46,30 @@ def average_precision(score: ArrayLike, truth: ArrayLike) -> float:
     return float((np.diff(right, prepend=0) * right / taken).sum() / y.sum())
 
 
+def implied_false_positive_rate(
+    base_rate: ArrayLike, precision: ArrayLike, false_negative_rate: ArrayLike
+) -> np.ndarray:
+    """Returns the false positive rate of a classifier, which the other three numbers fix:
+
+        FPR = p / (1 - p) (1 - PPV) / PPV (1 - FNR),
+
+    with p the base rate, the share of positives. Of two groups with different base rates, equal precision and equal
+    false negative rates force unequal false positive rates, unless prediction is perfect.
+
+    Raises:
+        ValueError: a base rate outside (0, 1), a precision outside (0, 1], or a false negative rate outside [0, 1].
+
+    Source: Chouldechova 2017, "Fair Prediction with Disparate Impact", Big Data 5.
+    """
+    p, ppv, fnr = (np.asarray(x, dtype=float) for x in (base_rate, precision, false_negative_rate))
+    if not ((p > 0) & (p < 1)).all() or not ((ppv > 0) & (ppv <= 1)).all() or not ((fnr >= 0) & (fnr <= 1)).all():
+        raise ValueError(
+            "implied_false_positive_rate: base_rate must be in (0, 1), precision in (0, 1] and false_negative_rate in "
+            "[0, 1]"
+        )
+    return np.asarray(p / (1 - p) * (1 - ppv) / ppv * (1 - fnr))
+
+
 def _check(x: np.ndarray, truth: np.ndarray, name: str) -> None:
     if x.ndim != 1 or x.shape != truth.shape:
         raise ValueError(f"{name} and truth must both be [n], found {list(x.shape)} and {list(truth.shape)}")
