@@ -10,8 +10,10 @@ from polopt.lab.measured import (
     ranked,
     reward_pair,
     scored_answers,
+    trials_of_policies,
 )
 from polopt.methods.alignment_discretion import DiscretionAudit
+from polopt.methods.lbm_evaluation import PolicyComparison
 from polopt.methods.online_offline_gap import FrontierGap
 from polopt.methods.r_to_q import TokenCredit
 from polopt.methods.ranking_accuracy import RankingAccuracy
@@ -29,5 +31,10 @@ DATA_METRICS = {
     "token credit": DataRow(TokenCredit(), scored_answers),
     "Sharpe ratio": DataRow(SharpeRatio(threshold=0.0), estimated_candidates),
     "frontier gap": DataRow(FrontierGap(), frontier_points),
+    "policy comparison": DataRow(PolicyComparison(), trials_of_policies),
+    "policy comparison, scores": DataRow(
+        PolicyComparison(outcome="score", correction="bonferroni"), trials_of_policies
+    ),
+    "policy comparison, fixed": DataRow(PolicyComparison(test="fixed"), trials_of_policies),
     "discretion": DataRow(DiscretionAudit(resamples=20, priority_resamples=2), preferences_by_principle),
 }

@@ -16,7 +16,7 @@ from polopt.cli import wording
 from polopt.cli.command_group import UsageError, checked
 
 if TYPE_CHECKING:
-    from polopt.metrics import Interval, Measured
+    from polopt.metrics import Interval, Measured, ResultTable
 
 # Labels of the numbers, in the order of printing.
 NAMES = {
@@ -67,7 +67,10 @@ def measure(
         typer.echo(json.dumps({"metric": metric, "file": str(file), **plain(found)}, indent=1, ensure_ascii=False))
         return
     screen = wording.screen()
-    screen.print(_table(found))
+    for table in map(_printed, found.tables):
+        screen.print(table)
+    if not found.tables:
+        screen.print(_table(found))
     for caution in found.cautions:
         screen.print(Text(f"\nCaution: {caution}.", style="yellow"), soft_wrap=True)
     if html is not None:
@@ -89,7 +92,18 @@ def plain(found: Measured) -> dict[str, Any]:
     intervals = {name: dataclasses.asdict(interval) for name, interval in found.intervals.items()}
     for interval in intervals.values():
         interval |= {end: None for end in ("low", "high") if not math.isfinite(interval[end])}
-    return {"values": dict(found.values), "intervals": intervals, "cautions": list(found.cautions)}
+    tables = {"tables": [dataclasses.asdict(table) for table in found.tables]} if found.tables else {}
+    return {"values": dict(found.values), "intervals": intervals, "cautions": list(found.cautions), **tables}
+
+
+def _printed(table: ResultTable) -> Table:
+    shown = Table(title=table.title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    shown.caption, shown.caption_justify = f"{table.caption}\n", "left"
+    for i, name in enumerate(table.columns):
+        shown.add_column(name, justify="right" if i else "left", overflow="fold")
+    for row in table.rows:
+        shown.add_row(*map(Text, row))
+    return shown
 
 
 def _table(found: Measured) -> Table:

@@ -11,6 +11,7 @@ import torch
 from polopt.metrics import (
     EstimatedPolicies,
     FrontierCurves,
+    PolicyTrials,
     PrinciplePreferences,
     RankedPairs,
     ScoredTokens,
@@ -19,6 +20,7 @@ from polopt.metrics import (
 from polopt.metrics.discretion import COMPARISON_ROWS
 from polopt.metrics.estimated_policies import ESTIMATE_ROWS
 from polopt.metrics.frontier import FRONTIER_ROWS
+from polopt.metrics.policy_trials import TRIAL_ROWS
 from polopt.metrics.ranking import PAIR_ROWS
 from polopt.metrics.reward_rows import TRANSITION_ROWS
 from polopt.metrics.row_format import RowFormat
@@ -96,6 +98,19 @@ def estimated_candidates(seed: int) -> EstimatedPolicies:
     )
 
 
+def trials_of_policies(seed: int) -> PolicyTrials:
+    """Returns 120 trials of three policies on two tasks, in turns, with rates of 0.3, 0.5 and 0.9 and scores."""
+    draw = np.random.default_rng(seed)
+    policy = np.tile([0, 1, 2], 40)
+    success = draw.random(120) < np.array([0.3, 0.5, 0.9])[policy]
+    return PolicyTrials(
+        policy=np.array(["small", "medium", "large"])[policy],
+        success=success,
+        task=np.repeat(["pour", "wipe"], 60),
+        score=np.where(success, 1.0, draw.random(120)),
+    )
+
+
 # Format -> data from a seed, that can be indexed by a permutation of len(data).
 EXAMPLES: dict[RowFormat, Callable[[int], Any]] = {
     TRANSITION_ROWS: reward_pair,
@@ -104,4 +119,5 @@ EXAMPLES: dict[RowFormat, Callable[[int], Any]] = {
     COMPARISON_ROWS: preferences_by_principle,
     TOKEN_ROWS: scored_answers,
     ESTIMATE_ROWS: estimated_candidates,
+    TRIAL_ROWS: trials_of_policies,
 }

@@ -62,10 +62,11 @@ from polopt.metrics.intervals import (
     wilson,
 )
 from polopt.metrics.least_error import LeastError
+from polopt.metrics.letters import compact_letters
 from polopt.metrics.logged import LoggedDataError, LoggedDecisions
 from polopt.metrics.logged_rows import LoggedRow, logged_decisions, logged_row, logged_table
 from polopt.metrics.marginalised import MarginalImportanceSampling
-from polopt.metrics.metric import BoundPlot, LoggedMetric, Measured, Metric, MetricError
+from polopt.metrics.metric import BoundPlot, LoggedMetric, Measured, Metric, MetricError, ResultTable
 from polopt.metrics.mismatch import Mismatch, effective_sample_size, logp_mismatch
 from polopt.metrics.near_duplicates import near_duplicates
 from polopt.metrics.noise import GradientNoise, gradient_noise
@@ -77,6 +78,7 @@ from polopt.metrics.off_policy import (
     TrajectoryImportanceSampling,
 )
 from polopt.metrics.passk import pass_all_k, pass_at_k
+from polopt.metrics.policy_trials import PolicyTrials
 from polopt.metrics.preference_audit import PreferenceAudit, PreferenceRow, audit_preferences
 from polopt.metrics.proxy import ProxyHacking, correlation, least_true_gain, proxy_hacking
 from polopt.metrics.ranking import RankedPairs, idealised_margin, margin_at_loss
@@ -85,9 +87,10 @@ from polopt.metrics.reward_regret import RewardRegret, reward_regret, worst_regr
 from polopt.metrics.routing import route, router_regret
 from polopt.metrics.row_format import MetricDataError, RowFormat
 from polopt.metrics.scaling import Sigmoid, fit_sigmoid
-from polopt.metrics.sequential import anytime_interval, anytime_p, evidence
+from polopt.metrics.sequential import anytime_interval, anytime_p, betting_evidence, evidence
 from polopt.metrics.signal import mixed_groups
 from polopt.metrics.stability import Stability, policy_stability, q_values
+from polopt.metrics.success_rates import beta_posterior, exact_difference_p
 from polopt.metrics.token_credit import ScoredTokens, TokenTrace
 from polopt.metrics.weight_limits import ClippedWeights, ShrunkWeights, SwitchedWeights, WeightLimit
 from polopt.metrics.weighted import WeightedTerms, WeightsError
@@ -124,6 +127,7 @@ __all__ = [
     "Mismatch",
     "OffPolicyEstimator",
     "PerDecisionImportanceSampling",
+    "PolicyTrials",
     "PreferenceAudit",
     "PreferenceLabels",
     "PreferenceRow",
@@ -133,6 +137,7 @@ __all__ = [
     "RankedPairs",
     "ReleaseGate",
     "ReliabilityBin",
+    "ResultTable",
     "RewardDivergence",
     "RewardRegret",
     "RowFormat",
@@ -159,6 +164,8 @@ __all__ = [
     "auroc",
     "average_precision",
     "balanced_accuracy",
+    "beta_posterior",
+    "betting_evidence",
     "bootstrap",
     "both_orders",
     "brier_score",
@@ -166,6 +173,7 @@ __all__ = [
     "chronological",
     "clopper_pearson",
     "cohen_kappa",
+    "compact_letters",
     "concordance",
     "correction",
     "correlation",
@@ -176,6 +184,7 @@ __all__ = [
     "entropy_law",
     "entropy_shift",
     "evidence",
+    "exact_difference_p",
     "fit_sigmoid",
     "fit_temperature",
     "frontier",

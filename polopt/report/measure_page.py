@@ -89,5 +89,6 @@ def write_measured(metric: Metric, name: str, data: Any, found: Measured, file: 
             (f"{plot.points_name} above the bound", f"{above} of {len(plot.x)}", None),
         ]
     figures = [] if plot is None else [bound_figure(plot)]
-    page = render("measure.html", figures, title=file.name, metric=name, facts=facts, notices=notices, rows=rows)
+    shown = {"facts": facts, "notices": notices, "tables": found.tables, "rows": rows}
+    page = render("measure.html", figures, title=file.name, metric=name, **shown)
     return write(path, page)
