@@ -92,13 +92,6 @@ class PolicyComparison(Metric):
 
     def setup(self) -> None:
         where = "methods.lbm_evaluation.PolicyComparison"
-        for name, known in (
-            ("test", ("anytime", "fixed")),
-            ("correction", ("holm", "bonferroni")),
-            ("outcome", ("success", "score")),
-        ):
-            if getattr(self, name) not in known:
-                raise ValueError(f"{where}: {name} must be {' or '.join(known)}, found {getattr(self, name)!r:.60}")
         if self.test == "fixed" and self.outcome == "score":
             raise ValueError(f"{where}: test fixed counts successes; set test to anytime to compare scores")
         if not 0 < self.level < 1:
@@ -135,7 +128,9 @@ class PolicyComparison(Metric):
     def ranked(self, data: PolicyTrials) -> list[str]:
         """Returns the policies by their mean outcome over tasks, the best first."""
         mean = {
-            policy: np.mean([getattr(data.part(policy, task), self.outcome).mean() for task in data.tasks(policy)])
+            policy: np.mean(
+                [getattr(data, self.outcome)[data.places(policy, task)].mean() for task in data.tasks(policy)]
+            )
             for policy in data.policies()
         }
         return sorted(mean, key=lambda policy: (-mean[policy], policy))
@@ -168,17 +163,20 @@ class PolicyComparison(Metric):
         several = len(data.tasks()) > 1
         for policy in order:
             tasks = data.tasks(policy)
-            each = {task: beta_posterior(*map(int, data.counts(policy, [task])[:, 0]), self.level) for task in tasks}
-            samples = _posterior(data, policy, tasks)
+            successes, trials = data.counts(policy, tasks)
+            each = {
+                task: beta_posterior(int(s), int(n), self.level)
+                for task, s, n in zip(tasks, successes, trials, strict=True)
+            }
             found[f"{policy}, success rate"] = (
                 each[tasks[0]]
                 if len(tasks) == 1
-                else _quantiles(samples, self.level, int(data.counts(policy, tasks)[1].sum()))
+                else _quantiles(_posterior(data, policy, tasks), self.level, int(trials.sum()))
             )
             if several:
                 found |= {f"{policy}, {task}, success rate": interval for task, interval in each.items()}
             for task in tasks:
-                score = data.part(policy, task).score
+                score = data.score[data.places(policy, task)]
                 if not np.isnan(score).any():
                     found[f"{policy}, {task}, score"] = t_interval(score, self.level)
         return found
@@ -189,7 +187,7 @@ class PolicyComparison(Metric):
         n = int(min(data.counts(policy, tasks)[1].sum() for policy in (one, other)))
         if self.outcome == "success":
             return _quantiles(_posterior(data, one, tasks) - _posterior(data, other, tasks), self.level, n)
-        scores = [(data.part(one, task).score, data.part(other, task).score) for task in tasks]
+        scores = [tuple(data.score[data.places(policy, task)] for policy in (one, other)) for task in tasks]
         each = [welch_difference(x, y, self.level) for x, y in scores]
         middle = float(np.mean([x.estimate for x in each]))
         half = float(np.sqrt(np.sum([(x.high - x.estimate) ** 2 for x in each]))) / len(each)
@@ -248,7 +246,8 @@ class PolicyComparison(Metric):
 
 def _posterior(data: PolicyTrials, policy: str, tasks: Sequence[str]) -> Numbers:
     """Returns samples of a policy's mean rate over tasks, independent of the other policies' ones."""
-    return rate_samples(*data.counts(policy, tasks), stream=data.policies().index(policy))
+    successes, trials = data.counts(policy, tasks)
+    return rate_samples(successes, trials, data.policies().index(policy))
 
 
 def _quantiles(samples: Numbers, level: float, n: int) -> Interval:
@@ -271,7 +270,7 @@ def _cautions(data: PolicyTrials, order: Sequence[str]) -> list[str]:
         if left > 0.1 * pairs:
             found.append(f"of {name} {left} trials have no partner, and no part in the anytime test")
         for task in tasks:
-            first, second = (data.part(policy, task).order for policy in (one, other))
+            first, second = (data.order[data.places(policy, task)] for policy in (one, other))
             if min(len(first), len(second)) > 4 and (first.max() < second.min() or second.max() < first.min()):
                 found.append(
                     f"on task {task} all trials of one of {name} came before those of the other: a drift would look "

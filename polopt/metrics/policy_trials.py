@@ -88,27 +88,28 @@ class PolicyTrials:
         of = [set(self.task[self.policy == policy].tolist()) for policy in policies]
         return sorted(set.intersection(*of) if of else set(self.task.tolist()))
 
-    def part(self, policy: str, task: str) -> PolicyTrials:
-        """Returns a policy's trials on a task, in their order."""
+    def places(self, policy: str, task: str) -> NDArray[np.int_]:
+        """Returns the places of a policy's trials on a task, in their order."""
         rows = np.flatnonzero((self.policy == policy) & (self.task == task))
-        return self[rows[np.lexsort([self.pair[rows], self.order[rows]])]]
+        return rows[np.lexsort([self.pair[rows], self.order[rows]])]
 
     def differences(self, policy: str, other: str, outcome: str = "success") -> Numbers:
         """Returns the outcome of `policy` less that of `other`, of each pair of trials on one task, over all tasks in
         the order in which the pairs were complete: [n]. Trials of one `pair` belong together; where there are none, the
         k-th trials of the two on a task. The others are left out.
         """
-        found: list[tuple[float, str, float]] = []
+        values, when = [np.zeros(0)], [np.zeros(0)]
         for task in self.tasks(policy, other):
-            one, two = self.part(policy, task), self.part(other, task)
-            if one.pair[0]:
-                _, first, second = np.intersect1d(one.pair, two.pair, return_indices=True)
-            else:
-                first = second = np.arange(min(len(one), len(two)))
-            complete = np.maximum(one.order[first], two.order[second])
-            values = getattr(one, outcome)[first] - getattr(two, outcome)[second]
-            found += [(when, task, value) for when, value in zip(complete.tolist(), values.tolist(), strict=True)]
-        return np.array([value for _, _, value in sorted(found, key=lambda pair: pair[:2])], float)
+            one, two = self.places(policy, task), self.places(other, task)
+            if self.pair[one[0]]:
+                _, first, second = np.intersect1d(self.pair[one], self.pair[two], return_indices=True)
+                one, two = one[first], two[second]
+            n = min(len(one), len(two))
+            column = getattr(self, outcome)
+            values.append(column[one[:n]] - column[two[:n]])
+            when.append(np.maximum(self.order[one[:n]], self.order[two[:n]]))
+        # Stable: at equal times in the order of the tasks' names.
+        return np.concatenate(values)[np.argsort(np.concatenate(when), kind="stable")]
 
     def counts(self, policy: str, tasks: Sequence[str]) -> NDArray[np.int_]:
         """Returns successes and trials of a policy on each task, [2, tasks]."""
