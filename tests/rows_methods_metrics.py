@@ -6,6 +6,7 @@ from polopt.checks.metric_rules import DataRow
 from polopt.lab.measured import (
     estimated_candidates,
     frontier_points,
+    policies_by_data,
     preferences_by_principle,
     ranked,
     reward_pair,
@@ -13,6 +14,7 @@ from polopt.lab.measured import (
     trials_of_policies,
 )
 from polopt.methods.alignment_discretion import DiscretionAudit
+from polopt.methods.il_data_scaling import DataScaling
 from polopt.methods.lbm_evaluation import PolicyComparison
 from polopt.methods.online_offline_gap import FrontierGap
 from polopt.methods.r_to_q import TokenCredit
@@ -31,6 +33,8 @@ DATA_METRICS = {
     "token credit": DataRow(TokenCredit(), scored_answers),
     "Sharpe ratio": DataRow(SharpeRatio(threshold=0.0), estimated_candidates),
     "frontier gap": DataRow(FrontierGap(), frontier_points),
+    "data scaling": DataRow(DataScaling(resamples=50), policies_by_data),
+    "data scaling, floor": DataRow(DataScaling(floor=True, resamples=20), policies_by_data),
     "policy comparison": DataRow(PolicyComparison(), trials_of_policies),
     "policy comparison, scores": DataRow(
         PolicyComparison(outcome="score", correction="bonferroni"), trials_of_policies

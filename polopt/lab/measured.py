@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from polopt.metrics import (
+    CollectedData,
     EstimatedPolicies,
     FrontierCurves,
     PolicyTrials,
@@ -17,6 +18,7 @@ from polopt.metrics import (
     ScoredTokens,
     TabularRewardPair,
 )
+from polopt.metrics.collected_data import DATA_ROWS
 from polopt.metrics.discretion import COMPARISON_ROWS
 from polopt.metrics.estimated_policies import ESTIMATE_ROWS
 from polopt.metrics.frontier import FRONTIER_ROWS
@@ -111,6 +113,15 @@ def trials_of_policies(seed: int) -> PolicyTrials:
     )
 
 
+def policies_by_data(seed: int) -> CollectedData:
+    """Returns 10 policies of 50 trials, six of growing environments and four of growing demonstrations."""
+    draw = np.random.default_rng(seed)
+    environments = np.array([1, 2, 4, 8, 16, 32, 16, 16, 16, 16])
+    demonstrations = np.array([50] * 6 + [10, 25, 100, 200])
+    successes = draw.binomial(50, 1 - 0.8 * environments**-0.5)
+    return CollectedData(successes, np.full(10, 50), environments, None, demonstrations)
+
+
 # Format -> data from a seed, that can be indexed by a permutation of len(data).
 EXAMPLES: dict[RowFormat, Callable[[int], Any]] = {
     TRANSITION_ROWS: reward_pair,
@@ -120,4 +131,5 @@ EXAMPLES: dict[RowFormat, Callable[[int], Any]] = {
     TOKEN_ROWS: scored_answers,
     ESTIMATE_ROWS: estimated_candidates,
     TRIAL_ROWS: trials_of_policies,
+    DATA_ROWS: policies_by_data,
 }

@@ -19,6 +19,7 @@ from polopt.metrics.calibration import (
     reliability,
 )
 from polopt.metrics.classification import average_precision, balanced_accuracy
+from polopt.metrics.collected_data import CollectedData
 from polopt.metrics.compare import (
     Comparison,
     ComparisonRow,
@@ -79,6 +80,7 @@ from polopt.metrics.off_policy import (
 )
 from polopt.metrics.passk import pass_all_k, pass_at_k
 from polopt.metrics.policy_trials import PolicyTrials
+from polopt.metrics.power_law import PowerLaw, fit_power_law
 from polopt.metrics.preference_audit import PreferenceAudit, PreferenceRow, audit_preferences
 from polopt.metrics.proxy import ProxyHacking, correlation, least_true_gain, proxy_hacking
 from polopt.metrics.ranking import RankedPairs, idealised_margin, margin_at_loss
@@ -101,6 +103,7 @@ __all__ = [
     "AnnotatorAgreement",
     "BoundPlot",
     "ClippedWeights",
+    "CollectedData",
     "Comparison",
     "ComparisonRow",
     "Concordance",
@@ -128,6 +131,7 @@ __all__ = [
     "OffPolicyEstimator",
     "PerDecisionImportanceSampling",
     "PolicyTrials",
+    "PowerLaw",
     "PreferenceAudit",
     "PreferenceLabels",
     "PreferenceRow",
@@ -185,6 +189,7 @@ __all__ = [
     "entropy_shift",
     "evidence",
     "exact_difference_p",
+    "fit_power_law",
     "fit_sigmoid",
     "fit_temperature",
     "frontier",
