@@ -21,7 +21,7 @@ class CollectedData:
     """N trained policies; arrays or lists, [N] each.
 
     environments, objects: in how many environments, with how many objects the data were collected; 1 where None.
-    demonstrations: of each environment and object; 1 where None. successes: of how many trials, in environments and with
+    demonstrations: of each environment and object; 1 where None. successes: of the trials, in environments and with
     objects that the data do not have; means of partial scores times trials count as successes. trials: of the policy.
 
     Raises:
@@ -84,8 +84,8 @@ class CollectedData:
 
 
 def collected_row(row: Mapping[str, Any], columns: Mapping[str, str] | None = None) -> dict[str, float]:
-    """Checks a policy of a file: `trials` and `successes`, or `score`, the mean success in [0, 1]; sizes of the data that
-    are missing are 1.
+    """Checks a policy of a file: `trials` and `successes`, or `score`, the mean success in [0, 1]; sizes that are
+    missing are 1.
 
     Raises:
         MetricDataError: a column that is missing, no whole number >= 1, successes or a score out of range.
