@@ -20,7 +20,10 @@ SIZES = np.array([1.0, 2, 4, 8, 16, 32])
 
 
 def negative_log_likelihood(at: Any, failures: np.ndarray, trials: np.ndarray) -> float:
-    gap = np.clip((at[2] if len(at) > 2 else 0.0) + at[0] * SIZES ** at[1], 1e-12, 1 - 1e-12)
+    gap = np.asarray((at[2] if len(at) > 2 else 0.0) + at[0] * SIZES ** at[1])
+    if (gap > 1).any() or (gap <= 0).any():  # the laws are below 1 at the data
+        return float("inf")
+    gap = np.minimum(gap, 1 - 1e-12)
     return float(-(failures * np.log(gap) + (trials - failures) * np.log1p(-gap)).sum())
 
 
