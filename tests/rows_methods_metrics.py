@@ -6,6 +6,7 @@ from polopt.checks.metric_rules import DataRow
 from polopt.lab.measured import (
     estimated_candidates,
     frontier_points,
+    hierarchy,
     policies_by_data,
     preferences_by_principle,
     ranked,
@@ -15,6 +16,7 @@ from polopt.lab.measured import (
 )
 from polopt.methods.alignment_discretion import DiscretionAudit
 from polopt.methods.il_data_scaling import DataScaling
+from polopt.methods.kitchen_r import HierarchyEvaluation
 from polopt.methods.lbm_evaluation import PolicyComparison
 from polopt.methods.online_offline_gap import FrontierGap
 from polopt.methods.r_to_q import TokenCredit
@@ -35,6 +37,7 @@ DATA_METRICS = {
     "frontier gap": DataRow(FrontierGap(), frontier_points),
     "data scaling": DataRow(DataScaling(resamples=50), policies_by_data),
     "data scaling, floor": DataRow(DataScaling(floor=True, resamples=20), policies_by_data),
+    "hierarchy": DataRow(HierarchyEvaluation(resamples=50), hierarchy),
     "policy comparison": DataRow(PolicyComparison(), trials_of_policies),
     "policy comparison, scores": DataRow(
         PolicyComparison(outcome="score", correction="bonferroni"), trials_of_policies

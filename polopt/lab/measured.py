@@ -12,6 +12,7 @@ from polopt.metrics import (
     CollectedData,
     EstimatedPolicies,
     FrontierCurves,
+    HierarchyEpisodes,
     PolicyTrials,
     PrinciplePreferences,
     RankedPairs,
@@ -22,6 +23,7 @@ from polopt.metrics.collected_data import DATA_ROWS
 from polopt.metrics.discretion import COMPARISON_ROWS
 from polopt.metrics.estimated_policies import ESTIMATE_ROWS
 from polopt.metrics.frontier import FRONTIER_ROWS
+from polopt.metrics.hierarchy_episodes import EPISODE_ROWS
 from polopt.metrics.policy_trials import TRIAL_ROWS
 from polopt.metrics.ranking import PAIR_ROWS
 from polopt.metrics.reward_rows import TRANSITION_ROWS
@@ -122,6 +124,35 @@ def policies_by_data(seed: int) -> CollectedData:
     return CollectedData(successes, np.full(10, 50), environments, None, demonstrations)
 
 
+def hierarchy(
+    seed: int,
+    *,
+    episodes: int = 60,
+    plan: tuple[float, ...] = (0.8,),
+    skill: tuple[float, ...] = (0.9,),
+    lucky: float = 0.1,
+) -> HierarchyEpisodes:
+    """Returns so many episodes in each mode, of 2 to 4 skills each.
+
+    plan, skill: rates of right plans and of skills in scenes of several kinds, which are equally likely; of one kind,
+    failures are independent. lucky: how often a wrong plan reaches the goal.
+    """
+    draw, n = np.random.default_rng(seed), 3 * episodes
+    scene, steps = draw.integers(len(plan), size=n), draw.integers(2, 5, n)
+    mode = np.repeat(["planner", "controller", "joint"], episodes)
+    right = draw.random(n) < np.array(plan)[scene]
+    skills = draw.binomial(steps, np.array(skill)[scene])
+    success = np.where(right, skills == steps, draw.random(n) < lucky)
+    return HierarchyEpisodes(
+        mode=mode,
+        plan_correct=np.where(mode == "controller", np.nan, right),
+        success=np.where(mode == "joint", success, np.nan),
+        steps=steps,
+        skills=np.where(mode == "controller", skills, np.nan),
+        episode=[f"{i:04}" for i in range(n)],
+    )
+
+
 # Format -> data from a seed, that can be indexed by a permutation of len(data).
 EXAMPLES: dict[RowFormat, Callable[[int], Any]] = {
     TRANSITION_ROWS: reward_pair,
@@ -132,4 +163,5 @@ EXAMPLES: dict[RowFormat, Callable[[int], Any]] = {
     ESTIMATE_ROWS: estimated_candidates,
     TRIAL_ROWS: trials_of_policies,
     DATA_ROWS: policies_by_data,
+    EPISODE_ROWS: hierarchy,
 }

@@ -53,6 +53,7 @@ from polopt.metrics.feedback import ReleaseGate, auroc, chronological, release_g
 from polopt.metrics.filtering import most_reliable, r_squared
 from polopt.metrics.frontier import FrontierCurves, frontier
 from polopt.metrics.hacking import RewardDivergence, reward_parting
+from polopt.metrics.hierarchy_episodes import HierarchyEpisodes
 from polopt.metrics.intervals import (
     Interval,
     bootstrap,
@@ -114,6 +115,7 @@ __all__ = [
     "EstimatedPolicies",
     "FrontierCurves",
     "GradientNoise",
+    "HierarchyEpisodes",
     "Interval",
     "LeastError",
     "LoggedDataError",
