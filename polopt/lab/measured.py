@@ -138,10 +138,10 @@ def hierarchy(
     failures are independent. lucky: how often a wrong plan reaches the goal.
     """
     draw, n = np.random.default_rng(seed), 3 * episodes
-    scene, steps = draw.integers(len(plan), size=n), draw.integers(2, 5, n)
+    scene, steps = draw.integers(max(len(plan), len(skill)), size=n), draw.integers(2, 5, n)
     mode = np.repeat(["planner", "controller", "joint"], episodes)
-    right = draw.random(n) < np.array(plan)[scene]
-    skills = draw.binomial(steps, np.array(skill)[scene])
+    right = draw.random(n) < np.array(plan)[scene % len(plan)]
+    skills = draw.binomial(steps, np.array(skill)[scene % len(skill)])
     success = np.where(right, skills == steps, draw.random(n) < lucky)
     return HierarchyEpisodes(
         mode=mode,

@@ -17,8 +17,8 @@ Numbers = NDArray[np.float64]
         title="Mind and Motion Aligned: A Joint Evaluation IsaacSim Benchmark for Task Planning and Low-Level Policies "
         "in Mobile Manipulation",
         authors="Kachaev, Nikita and Spiridonov, Andrei and Gorodetsky, Andrey and Muravyev, Kirill and "
-        "Oskolkov, Nikita and Narendra, Aditya and Shakhuro, Vlad and Makarov, Dmitry and Panov, Aleksandr I. and Fedotova, Polina and "
-        "Kovalev, Alexey K.",
+        "Oskolkov, Nikita and Narendra, Aditya and Shakhuro, Vlad and Makarov, Dmitry and Panov, Aleksandr I. and "
+        "Fedotova, Polina and Kovalev, Alexey K.",
         year=2025,
         arxiv="2508.15663",
     ),
@@ -99,7 +99,7 @@ class HierarchyEvaluation(Metric):
         values |= {name: float(count) for name, count in kinds.items()}
         rows = {"right plan": plan.astype(float), "success": success.astype(float)}
         return Measured(
-            values, intervals, rows, tuple(self.cautions(intervals)), tuple(self._tables(intervals, kinds, counts))
+            values, intervals, rows, tuple(_cautions(intervals)), tuple(self._tables(intervals, kinds, counts))
         )
 
     def rates(self, data: HierarchyEpisodes, counts: Numbers) -> dict[str, Numbers]:
@@ -151,30 +151,6 @@ class HierarchyEvaluation(Metric):
         low, high = np.quantile(known, [(1 - self.level) / 2, (1 + self.level) / 2]) if len(known) else (np.nan, np.nan)
         return Interval(float(samples[0]), float(low), float(high), self.level, n)
 
-    def cautions(self, intervals: dict[str, Interval]) -> list[str]:
-        """Returns sentences on correlated failures and on luck."""
-        found = []
-        off = intervals["joint, right plan - product"]
-        if not off.low <= 0 <= off.high:
-            more = "more" if off.estimate > 0 else "less"
-            found.append(
-                f"failures are correlated: right plans are carried out {more} often than the product of the levels "
-                f"predicts, by {abs(off.estimate):.1%} ({off.low:+.1%} to {off.high:+.1%}), so that the levels' own "
-                "rates do not predict the whole"
-            )
-        for name, what in (
-            ("whole plan / skills", "skills of an episode"),
-            ("joint / levels", "planner and controller"),
-        ):
-            ratio = intervals[name]
-            if ratio.low > 1 or ratio.high < 1:
-                found.append(
-                    f"{what} fail together" if ratio.low > 1 else f"{what} succeed together less than by chance"
-                )
-        if intervals["share lucky"].low > 0.02:
-            found.append("many goals are reached by plans that are called wrong: the reference may not be the only one")
-        return found
-
     def _tables(
         self, intervals: dict[str, Interval], kinds: dict[str, int], counts: dict[str, int]
     ) -> tuple[ResultTable, ResultTable]:
@@ -204,3 +180,26 @@ class HierarchyEvaluation(Metric):
             ResultTable("Levels", ("", "episodes", "rate", end), levels),
             ResultTable("Joint episodes", ("", "episodes", "share", end), shares, said),
         )
+
+
+def _cautions(intervals: dict[str, Interval]) -> list[str]:
+    """Returns sentences on correlated failures and on luck."""
+    found = []
+    off = intervals["joint, right plan - product"]
+    if not off.low <= 0 <= off.high:
+        more = "more" if off.estimate > 0 else "less"
+        found.append(
+            f"failures are correlated: right plans are carried out {more} often than the product of the levels "
+            f"predicts, by {abs(off.estimate):.1%} ({off.low:+.1%} to {off.high:+.1%}), so that the levels' own "
+            "rates do not predict the whole"
+        )
+    for name, what in (
+        ("whole plan / skills", "skills of an episode"),
+        ("joint / levels", "planner and controller"),
+    ):
+        ratio = intervals[name]
+        if ratio.low > 1 or ratio.high < 1:
+            found.append(f"{what} fail together" if ratio.low > 1 else f"{what} succeed together less than by chance")
+    if intervals["share lucky"].low > 0.02:
+        found.append("many goals are reached by plans that are called wrong: the reference may not be the only one")
+    return found

@@ -32,9 +32,9 @@ def fit_power_law(size: ArrayLike, failures: ArrayLike, trials: ArrayLike, *, fl
 
         sum_i f_i log g(N_i) + (t_i - f_i) log(1 - g(N_i)),    g(N) = c + b N^a,
 
-    over laws with g <= 1 at all sizes. Points without failures, or without successes, break the logarithms of a straight
-    line, and not this. It is concave in (log b, a) for a given floor of 0, and is climbed by Newton's method, all fits at once. Means of partial
-    scores count as fractions of successes.
+    over laws with g <= 1 at all sizes. Points without failures, or without successes, break the logarithms of a
+    straight line, and not this. It is concave in (log b, a) for a floor of 0, and is climbed by Newton's method, all
+    fits at once. Means of partial scores count as fractions of successes.
 
     floor: whether c is fitted, on a grid; 0 otherwise.
 
