@@ -14,6 +14,12 @@ from polopt.metrics.row_format import MetricDataError, RowFormat, column_names, 
 
 Numbers = NDArray[np.float64]
 MODES = ("planner", "controller", "joint")
+# Mode -> its columns.
+NEEDED = {
+    "planner": ("plan_correct",),
+    "controller": ("steps", "skills"),
+    "joint": ("plan_correct", "success", "steps"),
+}
 COLUMNS = ("mode", "plan_correct", "success", "steps", "skills", "episode")
 
 
@@ -50,12 +56,24 @@ class HierarchyEpisodes:
         shapes = {name: getattr(self, name).shape for name in COLUMNS}
         if not n or any(shape != (n,) for shape in shapes.values()):
             raise MetricDataError(f"HierarchyEpisodes: every column must be [N] with N >= 1, found {shapes}")
-        for i in range(n):
-            row = {name: getattr(self, name)[i] for name in COLUMNS}
-            try:
-                check_episode(row)
-            except MetricDataError as error:
-                raise MetricDataError(f"HierarchyEpisodes, {i}: {error}") from None
+        for mode, needed in NEEDED.items():
+            rows = self.mode == mode
+            for name in needed:
+                if np.isnan(getattr(self, name)[rows]).any():
+                    raise MetricDataError(f"HierarchyEpisodes: an episode of mode {mode} needs {name}")
+        for i in np.flatnonzero(~self._in_range()):
+            check_episode({name: getattr(self, name)[i] for name in COLUMNS})
+
+    def _in_range(self) -> NDArray[np.bool_]:
+        """Returns whether each row has values that `check_episode` allows, of those that it has."""
+
+        def whole(values: Numbers, least: float) -> NDArray[np.bool_]:
+            return np.isnan(values) | ((values >= least) & (values == np.floor(values)))
+
+        flags = [np.isnan(x) | np.isin(x, (0.0, 1.0)) for x in (self.plan_correct, self.success)]
+        counts = whole(self.steps, 1) & whole(self.skills, 0) & ~(self.skills > self.steps)
+        found: NDArray[np.bool_] = np.isin(self.mode, MODES) & flags[0] & flags[1] & counts
+        return found
 
     def __len__(self) -> int:
         return len(self.mode)
@@ -98,12 +116,7 @@ def check_episode(row: Mapping[str, Any], names: Mapping[str, str] | None = None
     mode = row["mode"]
     if mode not in MODES:
         raise MetricDataError(f"{called['mode']} must be {', '.join(MODES)}, found {str(mode)!r:.60}")
-    needed = {
-        "planner": ("plan_correct",),
-        "controller": ("steps", "skills"),
-        "joint": ("plan_correct", "success", "steps"),
-    }
-    for name in needed[mode]:
+    for name in NEEDED[mode]:
         if np.isnan(row[name]):
             raise MetricDataError(f"an episode of mode {mode} needs {called[name]}")
     for name in ("plan_correct", "success"):
