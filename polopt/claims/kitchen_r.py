@@ -89,7 +89,7 @@ def lucky_plans() -> Finding:
     shares = {"by a right plan": wilson(own, 100), "all reached goals": wilson(naive, 100)}
     return Finding(
         measured={name: x.estimate for name, x in shares.items()},
-        criterion="flagged in at most 0.15 of 100 evaluations with 300 episodes; by the rate of all goals in 0.8 or more",
+        criterion="flagged in at most 0.15 of 100 evaluations of 300 episodes; by the rate of all goals in 0.8 or more",
         holds=shares["by a right plan"].estimate <= 0.15 and shares["all reached goals"].estimate >= 0.8,
         intervals={name: (x.low, x.high) for name, x in shares.items()},
     )
