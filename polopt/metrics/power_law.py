@@ -10,7 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 Numbers = NDArray[np.float64]
 # Added to successes and to failures of every point, so that points without any of either have a likelihood to climb.
 PSEUDO = 1e-6
-FLOORS = np.linspace(0.0, 0.95, 96)
+NEWTON = 60  # Steps at most; with a floor they end sooner, as its grid is no more exact.
+FLOORS = np.linspace(0.0, 0.96, 49)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -36,7 +37,7 @@ def fit_power_law(size: ArrayLike, failures: ArrayLike, trials: ArrayLike, *, fl
     straight line, and not this. It is concave in (log b, a) for a floor of 0, and is climbed by Newton's method, all
     fits at once. Means of partial scores count as fractions of successes.
 
-    floor: whether c is fitted, on a grid; 0 otherwise.
+    floor: whether c is fitted, on a grid of 0.02; 0 otherwise.
 
     Raises:
         ValueError: fewer than 2 different sizes, 3 with a floor, sizes or trials that are not positive, or failures
@@ -52,7 +53,8 @@ def fit_power_law(size: ArrayLike, failures: ArrayLike, trials: ArrayLike, *, fl
     x = np.log(N) - np.log(N).mean()
     f, s = f + PSEUDO, t - f + PSEUDO
     best: tuple[Numbers, Numbers, Numbers, Numbers] | None = None
-    for c in FLOORS if floor else FLOORS[:1]:
+    mean = float((f.sum(-1) / (f + s).sum(-1)).max())  # a floor above the mean gap is never the best
+    for c in FLOORS[mean > FLOORS] if floor else FLOORS[:1]:
         level, slope, likelihood = _climb(x, f, s, float(c))
         found = (likelihood, level, slope, np.full(level.shape, c))
         if best is None:
@@ -78,7 +80,7 @@ def _climb(x: Numbers, f: Numbers, s: Numbers, c: float) -> tuple[Numbers, Numbe
     share = np.clip(f.sum(-1) / (f + s).sum(-1) - c, 1e-3, (1 - c) * 0.9)
     level, slope = np.log(share), np.zeros_like(share)
     now = likelihood(level, slope)
-    for _ in range(60):
+    for _ in range(NEWTON):
         e = np.exp(level[..., None] + slope[..., None] * x)
         first = f * e / (c + e) - s * e / (1 - c - e)
         # The curvature's concave part alone: of the other one, f e c / (c + e)^2, Newton's step could climb nothing.
@@ -87,16 +89,16 @@ def _climb(x: Numbers, f: Numbers, s: Numbers, c: float) -> tuple[Numbers, Numbe
         h00, h01, h11 = second.sum(-1), (second * x).sum(-1), (second * x**2).sum(-1)
         det = h00 * h11 - h01**2 + 1e-300
         d0, d1 = (h11 * g0 - h01 * g1) / det, (h00 * g1 - h01 * g0) / det
-        step = np.ones_like(now)
+        step, near = np.ones_like(now), 1e-10 * (1 + np.abs(now))
         for _ in range(30):
             further = likelihood(level + step * d0, slope + step * d1)
-            worse = ~(further >= now)
+            worse = ~(further >= now - near)  # at the top rounding alone decides
             if not worse.any():
                 break
             step = np.where(worse, step / 2, step)
         gained = further > now
         level, slope = np.where(gained, level + step * d0, level), np.where(gained, slope + step * d1, slope)
-        done = further - now < 1e-12 * (1 + np.abs(now))
+        done = further - now < (near if c == 0 else 1e-4)
         now = np.where(gained, further, now)
         if done.all():
             break
