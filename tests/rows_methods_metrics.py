@@ -8,16 +8,22 @@ from polopt.lab.measured import (
     estimated_candidates,
     frontier_points,
     gated_scores,
+    hierarchy,
     lifelong_measurements,
+    policies_by_data,
     policies_with_metrics,
     preferences_by_principle,
     ranked,
     reward_pair,
     scored_answers,
     scores_over_a_family,
+    trials_of_policies,
 )
 from polopt.methods.alignment_discretion import DiscretionAudit
+from polopt.methods.il_data_scaling import DataScaling
+from polopt.methods.kitchen_r import HierarchyEvaluation
 from polopt.methods.l2_lifelong import LifelongMetrics
+from polopt.methods.lbm_evaluation import PolicyComparison
 from polopt.methods.mdp_family_eval import FamilyEvaluation
 from polopt.methods.online_offline_gap import FrontierGap
 from polopt.methods.r_to_q import TokenCredit
@@ -53,4 +59,12 @@ DATA_METRICS = {
     "family evaluation": DataRow(FamilyEvaluation(resamples=20, budget=4, trials=5), scores_over_a_family),
     "metric conflicts": DataRow(MetricConflicts(lower=("cost",), resamples=20), policies_with_metrics),
     "discretion": DataRow(DiscretionAudit(resamples=20, priority_resamples=2), preferences_by_principle),
+    "data scaling": DataRow(DataScaling(resamples=50), policies_by_data),
+    "data scaling, floor": DataRow(DataScaling(floor=True, resamples=20), policies_by_data),
+    "hierarchy": DataRow(HierarchyEvaluation(resamples=50), hierarchy),
+    "policy comparison": DataRow(PolicyComparison(), trials_of_policies),
+    "policy comparison, scores": DataRow(
+        PolicyComparison(outcome="score", correction="bonferroni"), trials_of_policies
+    ),
+    "policy comparison, fixed": DataRow(PolicyComparison(test="fixed"), trials_of_policies),
 }

@@ -101,12 +101,16 @@ def result_table(comparison: Comparison) -> Table:
             f"* differs from {first} after Holm's correction for {others} methods; without it {chance:.2g} of "
             "them would differ by chance"
         )
+        table.caption += ". Methods that share a letter do not differ after it for all pairs"
         table.caption_justify = "left"
+        table.add_column("letters")
+    letters = comparison.letters() if others > 1 else {}
     for row in comparison.table():
         cells = [row.name, str(row.final.n), _share(row.final) if share else _plain(row.final)]
         cells.append("" if not row.difference else show(row.difference) + (" *" if row.significant else ""))
         if not comparison.anytime:
             cells.append(_share(row.improvement) if row.improvement else "")
+        cells += [letters[row.name]] if letters else []
         table.add_row(*cells)
     return table
 

@@ -15,7 +15,7 @@ from polopt.cli.command_group import UsageError, checked
 from polopt.cli.policies import ends, plain, policy_results
 
 if TYPE_CHECKING:
-    from polopt.metrics import Measured
+    from polopt.metrics import Measured, ResultTable
 
 # Labels of the numbers, in the order of printing.
 NAMES = {
@@ -78,7 +78,10 @@ def measure(
         typer.echo(json.dumps({"metric": metric, "file": str(file), **plain(found)}, indent=1, ensure_ascii=False))
         return
     screen = wording.screen()
-    screen.print(_table(found))
+    for table in map(_printed, found.tables):
+        screen.print(table)
+    if not found.tables:
+        screen.print(_table(found))
     for caution in found.cautions:
         screen.print(Text(f"\nCaution: {caution}.", style="yellow"), soft_wrap=True)
     if html is not None:
@@ -98,6 +101,16 @@ def _pairs(pairs: list[str], option: str) -> dict[str, str]:
             raise UsageError(f"{option} {pair}: the name {name} is there twice")
         found[name] = column
     return found
+
+
+def _printed(table: ResultTable) -> Table:
+    shown = Table(title=table.title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    shown.caption, shown.caption_justify = f"{table.caption}\n", "left"
+    for i, name in enumerate(table.columns):
+        shown.add_column(name, justify="right" if i else "left", overflow="fold")
+    for row in table.rows:
+        shown.add_row(*map(Text, row))
+    return shown
 
 
 def _table(found: Measured) -> Table:

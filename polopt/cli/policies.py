@@ -114,7 +114,8 @@ def verdict(selection: PolicySelection) -> str:
 def plain(found: Measured) -> dict[str, Any]:
     """Converts a result to JSON data; an infinite end of an interval is null."""
     intervals = {name: _finite(dataclasses.asdict(interval)) for name, interval in found.intervals.items()}
-    return {"values": dict(found.values), "intervals": intervals, "cautions": list(found.cautions)}
+    tables = {"tables": [dataclasses.asdict(table) for table in found.tables]} if found.tables else {}
+    return {"values": dict(found.values), "intervals": intervals, "cautions": list(found.cautions), **tables}
 
 
 def _finite(interval: dict[str, Any]) -> dict[str, Any]:

@@ -9,24 +9,30 @@ import numpy as np
 import torch
 
 from polopt.metrics import (
+    CollectedData,
     EstimatedPolicies,
     FamilyScores,
     FrontierCurves,
     GatedRequirements,
+    HierarchyEpisodes,
     LifelongLog,
     MeasuredScore,
     PolicyMetrics,
+    PolicyTrials,
     PrinciplePreferences,
     RankedPairs,
     Requirement,
     ScoredTokens,
     TabularRewardPair,
 )
+from polopt.metrics.collected_data import DATA_ROWS
 from polopt.metrics.discretion import COMPARISON_ROWS
 from polopt.metrics.estimated_policies import ESTIMATE_ROWS
 from polopt.metrics.families import FAMILY_ROWS
 from polopt.metrics.frontier import FRONTIER_ROWS
+from polopt.metrics.hierarchy_episodes import EPISODE_ROWS
 from polopt.metrics.lifelong import LIFELONG_ROWS
+from polopt.metrics.policy_trials import TRIAL_ROWS
 from polopt.metrics.ranking import PAIR_ROWS
 from polopt.metrics.requirements import REQUIREMENT_ROWS
 from polopt.metrics.reward_rows import TRANSITION_ROWS
@@ -158,6 +164,57 @@ def policies_with_metrics(seed: int) -> PolicyMetrics:
 
 
 # Format -> data from a seed, that can be indexed by a permutation of len(data).
+def trials_of_policies(seed: int) -> PolicyTrials:
+    """Returns 120 trials of three policies on two tasks, in turns, with rates of 0.3, 0.5 and 0.9 and scores."""
+    draw = np.random.default_rng(seed)
+    policy = np.tile([0, 1, 2], 40)
+    success = draw.random(120) < np.array([0.3, 0.5, 0.9])[policy]
+    return PolicyTrials(
+        policy=np.array(["small", "medium", "large"])[policy],
+        success=success,
+        task=np.repeat(["pour", "wipe"], 60),
+        score=np.where(success, 1.0, draw.random(120)),
+    )
+
+
+def policies_by_data(seed: int) -> CollectedData:
+    """Returns 10 policies of 50 trials, six of growing environments and four of growing demonstrations."""
+    draw = np.random.default_rng(seed)
+    environments = np.array([1, 2, 4, 8, 16, 32, 16, 16, 16, 16])
+    demonstrations = np.array([50] * 6 + [10, 25, 100, 200])
+    successes = draw.binomial(50, 1 - 0.8 * environments**-0.5)
+    return CollectedData(successes, np.full(10, 50), environments, None, demonstrations)
+
+
+def hierarchy(
+    seed: int,
+    *,
+    episodes: int = 60,
+    plan: tuple[float, ...] = (0.8,),
+    skill: tuple[float, ...] = (0.9,),
+    lucky: float = 0.1,
+) -> HierarchyEpisodes:
+    """Returns so many episodes in each mode, of 2 to 4 skills each.
+
+    plan, skill: rates of right plans and of skills in scenes of several kinds, which are equally likely; of one kind,
+    failures are independent. lucky: how often a wrong plan reaches the goal.
+    """
+    draw, n = np.random.default_rng(seed), 3 * episodes
+    scene, steps = draw.integers(max(len(plan), len(skill)), size=n), draw.integers(2, 5, n)
+    mode = np.repeat(["planner", "controller", "joint"], episodes)
+    right = draw.random(n) < np.array(plan)[scene % len(plan)]
+    skills = draw.binomial(steps, np.array(skill)[scene % len(skill)])
+    success = np.where(right, skills == steps, draw.random(n) < lucky)
+    return HierarchyEpisodes(
+        mode=mode,
+        plan_correct=np.where(mode == "controller", np.nan, right),
+        success=np.where(mode == "joint", success, np.nan),
+        steps=steps,
+        skills=np.where(mode == "controller", skills, np.nan),
+        episode=[f"{i:04}" for i in range(n)],
+    )
+
+
 EXAMPLES: dict[RowFormat, Callable[[int], Any]] = {
     TRANSITION_ROWS: reward_pair,
     PAIR_ROWS: ranked,
@@ -169,4 +226,7 @@ EXAMPLES: dict[RowFormat, Callable[[int], Any]] = {
     POLICY_METRIC_ROWS: policies_with_metrics,
     FAMILY_ROWS: scores_over_a_family,
     LIFELONG_ROWS: lifelong_measurements,
+    TRIAL_ROWS: trials_of_policies,
+    DATA_ROWS: policies_by_data,
+    EPISODE_ROWS: hierarchy,
 }

@@ -20,6 +20,7 @@ from polopt.metrics.calibration import (
     reliability,
 )
 from polopt.metrics.classification import average_precision, balanced_accuracy, implied_false_positive_rate
+from polopt.metrics.collected_data import CollectedData
 from polopt.metrics.compare import (
     Comparison,
     ComparisonRow,
@@ -54,6 +55,7 @@ from polopt.metrics.feedback import ReleaseGate, auroc, chronological, release_g
 from polopt.metrics.filtering import most_reliable, r_squared
 from polopt.metrics.frontier import FrontierCurves, frontier
 from polopt.metrics.hacking import RewardDivergence, reward_parting
+from polopt.metrics.hierarchy_episodes import HierarchyEpisodes
 from polopt.metrics.intervals import (
     Interval,
     bootstrap,
@@ -64,11 +66,12 @@ from polopt.metrics.intervals import (
     wilson,
 )
 from polopt.metrics.least_error import LeastError, least_error_of_limits
+from polopt.metrics.letters import compact_letters
 from polopt.metrics.lifelong import LifelongLog
 from polopt.metrics.logged import LoggedDataError, LoggedDecisions
 from polopt.metrics.logged_rows import LoggedRow, logged_decisions, logged_row, logged_table
 from polopt.metrics.marginalised import MarginalImportanceSampling
-from polopt.metrics.metric import BoundPlot, LoggedMetric, Measured, Metric, MetricError
+from polopt.metrics.metric import BoundPlot, LoggedMetric, Measured, Metric, MetricError, ResultTable
 from polopt.metrics.mismatch import Mismatch, effective_sample_size, logp_mismatch
 from polopt.metrics.near_duplicates import near_duplicates
 from polopt.metrics.noise import GradientNoise, gradient_noise
@@ -81,7 +84,9 @@ from polopt.metrics.off_policy import (
 )
 from polopt.metrics.passk import pass_all_k, pass_at_k
 from polopt.metrics.policy_selection import CandidatePolicy, PolicySelection, select_policy
+from polopt.metrics.policy_trials import PolicyTrials
 from polopt.metrics.pooled_values import MinimumVarianceValues, ValuesByAction
+from polopt.metrics.power_law import PowerLaw, fit_power_law
 from polopt.metrics.preference_audit import PreferenceAudit, PreferenceRow, audit_preferences
 from polopt.metrics.proxy import ProxyHacking, correlation, least_true_gain, proxy_hacking
 from polopt.metrics.ranking import RankedPairs, idealised_margin, margin_at_loss
@@ -92,12 +97,13 @@ from polopt.metrics.reward_regret import RewardRegret, reward_regret, worst_regr
 from polopt.metrics.routing import route, router_regret
 from polopt.metrics.row_format import MetricDataError, RowFormat
 from polopt.metrics.scaling import Sigmoid, fit_sigmoid
-from polopt.metrics.sequential import anytime_interval, anytime_p, evidence
+from polopt.metrics.sequential import anytime_interval, anytime_p, betting_evidence, evidence
 from polopt.metrics.several_metrics import PolicyMetrics, hypervolume, pareto_front
 from polopt.metrics.signal import mixed_groups
 from polopt.metrics.slates import IndependentImportanceSampling, PseudoInverse
 from polopt.metrics.stability import Stability, policy_stability, q_values
 from polopt.metrics.stationary import StationaryImportanceSampling
+from polopt.metrics.success_rates import beta_posterior, exact_difference_p
 from polopt.metrics.token_credit import ScoredTokens, TokenTrace
 from polopt.metrics.weight_limits import ClippedWeights, ShrunkWeights, SwitchedWeights, WeightLimit
 from polopt.metrics.weighted import WeightedTerms, WeightsError
@@ -110,6 +116,7 @@ __all__ = [
     "BoundPlot",
     "CandidatePolicy",
     "ClippedWeights",
+    "CollectedData",
     "Comparison",
     "ComparisonRow",
     "Concordance",
@@ -123,6 +130,7 @@ __all__ = [
     "GateReport",
     "GatedRequirements",
     "GradientNoise",
+    "HierarchyEpisodes",
     "IndependentImportanceSampling",
     "Interval",
     "LeastError",
@@ -145,6 +153,8 @@ __all__ = [
     "PerDecisionImportanceSampling",
     "PolicyMetrics",
     "PolicySelection",
+    "PolicyTrials",
+    "PowerLaw",
     "PreferenceAudit",
     "PreferenceLabels",
     "PreferenceRow",
@@ -156,6 +166,7 @@ __all__ = [
     "ReleaseGate",
     "ReliabilityBin",
     "Requirement",
+    "ResultTable",
     "ReturnDistribution",
     "RewardDivergence",
     "RewardRegret",
@@ -185,6 +196,8 @@ __all__ = [
     "auroc",
     "average_precision",
     "balanced_accuracy",
+    "beta_posterior",
+    "betting_evidence",
     "bootstrap",
     "both_orders",
     "brier_score",
@@ -193,6 +206,7 @@ __all__ = [
     "chronological",
     "clopper_pearson",
     "cohen_kappa",
+    "compact_letters",
     "concordance",
     "correction",
     "correlation",
@@ -203,6 +217,8 @@ __all__ = [
     "entropy_law",
     "entropy_shift",
     "evidence",
+    "exact_difference_p",
+    "fit_power_law",
     "fit_sigmoid",
     "fit_temperature",
     "frontier",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
@@ -11,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from polopt.metrics.intervals import Interval, t_interval
+from polopt.metrics.letters import compact_letters
 from polopt.metrics.sequential import anytime_interval, anytime_p
 
 
@@ -346,6 +348,19 @@ class Comparison:
             )
         found = holm([row.p for row in rows if row.p is not None], 1 - self.level)
         return rows[:1] + [dataclasses.replace(row, significant=s) for row, s in zip(rows[1:], found, strict=True)]
+
+    def letters(self) -> dict[str, str]:
+        """Returns the letters of each method: two share one if, and only if, their difference is not significant after
+        Holm's correction for all pairs of methods, and not for those with the first one alone as in `table`.
+
+        Raises:
+            ValueError: as `table`.
+        """
+        order = sorted(self.methods, key=lambda method: (-sum(method.final) / len(method.final), method.name))
+        pairs = list(itertools.combinations(range(len(order)), 2))
+        found = holm([self._difference(order[i], order[j])[1] for i, j in pairs], 1 - self.level)
+        apart = [pair for pair, yes in zip(pairs, found, strict=True) if yes]
+        return {m.name: text for m, text in zip(order, compact_letters(len(order), apart), strict=True)}
 
     def interval(self, values: Sequence[float]) -> Interval:
         """Computes the mean score of seeds with the interval that the table gives it, for any time or not."""

@@ -23,18 +23,33 @@ class MetricError(UserError, ValueError):
     """A metric cannot be computed from the data; the message names the reason and the fix."""
 
 
+@dataclasses.dataclass(frozen=True)
+class ResultTable:
+    """A table of a result, as it is printed: names of columns, and a text for each of them in every row.
+
+    caption: how to read it.
+    """
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    caption: str = ""
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Measured:
     """The result of a metric.
 
     values: numbers by name. intervals: of those of them that are estimates. rows: one number for each independent unit
-    of the data, by name, [n]. cautions: sentences on why a number or an interval may be unreliable.
+    of the data, by name, [n]. cautions: sentences on why a number or an interval may be unreliable. tables: what is
+    printed in the place of the list of values, where that would be hard to read.
     """
 
     values: Mapping[str, float]
     intervals: Mapping[str, Interval]
     rows: Mapping[str, NDArray[np.float64]]
     cautions: tuple[str, ...] = ()
+    tables: tuple[ResultTable, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

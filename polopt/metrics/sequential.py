@@ -1,8 +1,15 @@
-"""Intervals and tests of a mean that hold however often one looks while values are added."""
+"""Intervals and tests of a mean that hold however often one looks while values are added.
+
+They rest on evidence that is a nonnegative martingale under the hypothesis, or falls on average: the chance that it
+ever reaches 1 / alpha is at most alpha (Ville). `evidence` is for normal values, as the scores of seeds,
+`betting_evidence` for values with known limits, as differences of successes.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -62,11 +69,38 @@ def evidence(values: ArrayLike) -> NDArray[np.float64]:
     return np.exp(np.where(squares > 0, np.minimum(logs, 700.0), 0.0))
 
 
-def anytime_p(values: ArrayLike) -> float:
-    """Returns the p value of a mean of 0 that holds however often one has looked: 1 / the largest `evidence` so far, at
-    most 1.
+def betting_evidence(values: ArrayLike, side: Literal["both", "above", "below"] = "both") -> NDArray[np.float64]:
+    """Evidence against a mean of 0 after each value in [-1, 1], [..., n]: the wealth of a gambler with 1 at the start,
+    whose bet on a value depends on the values before it alone,
+
+        E_n = prod_(i <= n) (1 + b_i x_i),    b_i = clip( sum_(j < i) x_j / (1/2 + sum_(j < i) x_j^2), 0, 0.9 ).
+
+    side: "above" is E_n, evidence against means <= 0; "below" is that of -x, against means >= 0; "both" is the average
+    of the two, evidence against a mean of 0. No distribution is assumed: given the values before it, each value's mean
+    is 0 under the hypothesis.
 
     Raises:
-        ValueError: as `evidence`.
+        ValueError: values outside [-1, 1].
+
+    Source: Waudby-Smith and Ramdas 2024, "Estimating means of bounded random variables by betting", arXiv 2010.09686.
+    The bet is the past's best one to second order, with half a value's square added.
     """
-    return float(min(1.0, 1 / evidence(values).max(initial=1.0)))
+    x = np.asarray(values, float)
+    if not (np.abs(x) <= 1).all():
+        raise ValueError("betting_evidence: values must lie in [-1, 1]")
+    bets = (np.cumsum(x, -1) - x) / (np.cumsum(x**2, -1) - x**2 + 0.5)
+    signs = {"both": (1, -1), "above": (1,), "below": (-1,)}[side]
+    logs = [np.cumsum(np.log1p(np.clip(sign * bets, 0.0, 0.9) * sign * x), -1) for sign in signs]
+    return np.exp(np.minimum(np.logaddexp.reduce(logs, axis=0) - math.log(len(signs)), 700.0))
+
+
+def anytime_p(values: ArrayLike, evidence_of: Callable[[ArrayLike], NDArray[np.float64]] = evidence) -> float:
+    """Returns the p value of a mean of 0 that holds however often one has looked: 1 / the largest evidence so far, at
+    most 1.
+
+    evidence_of: `evidence` or `betting_evidence`.
+
+    Raises:
+        ValueError: as the evidence.
+    """
+    return float(min(1.0, 1 / evidence_of(values).max(initial=1.0)))

@@ -164,5 +164,6 @@ def write_measured(metric: Metric, name: str, data: Any, found: Measured, file: 
         ]
     figures = log_figures(data) if isinstance(data, LoggedDecisions) else []
     figures += [] if plot is None else [bound_figure(plot)]
-    page = render("measure.html", figures, title=file.name, metric=name, facts=facts, notices=notices, rows=rows)
+    shown = {"facts": facts, "notices": notices, "tables": found.tables, "rows": rows}
+    page = render("measure.html", figures, title=file.name, metric=name, **shown)
     return write(path, page)

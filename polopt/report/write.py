@@ -70,6 +70,7 @@ def compare_report(comparison: Comparison, path: Path, about: Mapping[str, Any] 
         compare_figures.figures(comparison),
         title=" against ".join([first.name, ", ".join(m.name for m in others)] if others else [first.name]),
         rows=rows,
+        letters=comparison.letters() if len(others) > 1 else {},
         seeds={m.name: len(m.seeds) for m in comparison.methods},
         level=comparison.level,
         anytime=comparison.anytime,

@@ -12,7 +12,7 @@ from command import flat, lines, polopt, without_clocks
 from scipy import stats
 
 import polopt as po
-from polopt.cli.compare import seeds_line
+from polopt.cli.compare import result_table, seeds_line
 from polopt.metrics import Comparison, MethodRuns
 from polopt.part_diff import diff
 from polopt.training.compare import label
@@ -52,6 +52,17 @@ def test_runs_of_one_seed_share_their_warm_up(compared: tuple[Path, str]) -> Non
             for name in FOLDERS
         )
         assert without_clocks(first) == without_clocks(second)
+
+
+def test_letters_of_three_methods() -> None:
+    """Of two methods the star is enough; of three, letters stand beside the star, whose pairs are fewer."""
+    draw = np.random.default_rng(0)
+    means = {"a": 0.3, "b": 0.6, "c": 0.61}
+    runs = [MethodRuns(name, range(5), (x + 0.01 * draw.standard_normal(5)).tolist()) for name, x in means.items()]
+    table = result_table(Comparison(runs))
+    assert [column.header for column in table.columns][-1] == "letters"
+    assert list(table.columns[-1].cells) == list(map(Comparison(runs).letters().get, "abc"))
+    assert "letters" not in [column.header for column in result_table(Comparison(runs[:2])).columns]
 
 
 def of_scores(base: list[float], other: list[float], unit: str) -> Comparison:

@@ -106,6 +106,13 @@ def test_measure(place: Path) -> None:
     run(page)
 
 
+def test_compare_while_trials_run(place: Path) -> None:
+    page = "docs/compare-while-trials-run.md"
+    exec(SNIPPET.findall((ROOT / page).read_text())[0], {})
+    run(page)
+    assert "Policies that share a letter" in (place / "trials.html").read_text()
+
+
 def test_judges(place: Path) -> None:
     """The pairs are those of the recipe `preferences`."""
     text = (ROOT / "polopt/recipes/data/preferences.jsonl").read_text()

@@ -151,3 +151,22 @@ def test_policies_that_cannot_be_measured(log: Path, given: list[str], message: 
     result = polopt("measure", given[0], log, *given[1:])
     assert result.exit_code == 2
     assert message in flat(result.output)
+
+
+def test_tables_take_the_place_of_the_list(tmp_path: Path) -> None:
+    """Of trials: letters in the terminal, in JSON and on the page, in each with the same cells."""
+    draw = random.Random(0)
+    file = tmp_path / "trials.csv"
+    rates = {"good": 0.95, "bad": 0.2}
+    file.write_text("policy,success\n" + "\n".join(f"{p},{draw.random() < rates[p]}" for _ in range(40) for p in rates))
+    page = tmp_path / "trials.html"
+    result = polopt("measure", "lbm-evaluation", file, "--html", page)
+    assert result.exit_code == 0, result.output
+    found = json.loads(polopt("measure", "lbm-evaluation", file, "--json").stdout)
+    policies, pairs = found["tables"]
+    assert [row[1] for row in policies["rows"]] == ["a", "b"]
+    for table in (policies, pairs):
+        for cell in (cell for row in table["rows"] for cell in row):
+            assert cell in result.output
+            assert cell in page.read_text()
+        assert flat(table["caption"]) in flat(result.output)

@@ -1,13 +1,22 @@
 """Intervals for any time: the evidence is the mixture's likelihood ratio, a martingale, and no look at it misleads."""
 
 import dataclasses
+import itertools
 import math
 
 import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from polopt.metrics import Comparison, MethodRuns, anytime_interval, anytime_p, evidence, t_interval
+from polopt.metrics import (
+    Comparison,
+    MethodRuns,
+    anytime_interval,
+    anytime_p,
+    betting_evidence,
+    evidence,
+    t_interval,
+)
 from polopt.metrics.sequential import PRECISION
 
 
@@ -106,3 +115,29 @@ def test_the_band_for_any_time_is_wider_and_has_no_bound_before_three_seeds() ->
     assert {interval.low for _, interval in few} == {-math.inf}
     once, always = (Comparison([runs("a", [0.5, 0.6, 0.7, 0.4])], anytime=x).bands()["a"] for x in (False, True))
     assert all(wide.low < narrow.low for (_, narrow), (_, wide) in zip(once, always, strict=True))
+
+
+def test_wealth_of_the_bets_is_the_product_by_hand_and_a_martingale() -> None:
+    """Of all sequences of four pairs with equal rates the wealth is 1 on average, whatever the chance of a tie."""
+    by_hand = [1.0, 1 + 1 / 1.5, (1 + 1 / 1.5) * (1 - 2 / 2.5), (1 + 1 / 1.5) * (1 - 2 / 2.5)]
+    assert betting_evidence([1, 1, -1, 0], "above") == pytest.approx(by_hand)
+    assert betting_evidence([-1, -1, 1, 0], "below") == pytest.approx(by_hand)
+    assert betting_evidence([1, 1, -1, 0]) == pytest.approx((np.array(by_hand) + 1) / 2)
+    sequences = np.array(list(itertools.product([-1, 0, 1], repeat=4)))
+    for tie in (0.0, 0.3, 0.9):
+        chance = np.where(sequences == 0, tie, (1 - tie) / 2).prod(-1)
+        for side in ("both", "above", "below"):
+            assert chance @ betting_evidence(sequences, side) == pytest.approx(np.ones(4))
+    worse = np.array([0.5, 0.3, 0.2])[sequences + 1].prod(-1)
+    assert (worse @ betting_evidence(sequences, "above") <= 1).all()
+    assert (worse @ betting_evidence(sequences, "below"))[-1] > 1.1
+
+
+def test_bets_need_values_with_limits_and_long_runs_do_not_overflow() -> None:
+    with pytest.raises(ValueError, match=r"must lie in \[-1, 1\]"):
+        betting_evidence([0.0, 1.5])
+    with pytest.raises(ValueError, match=r"must lie in \[-1, 1\]"):
+        betting_evidence([0.0, math.nan])
+    assert np.isfinite(betting_evidence(np.ones(5000))).all()
+    assert anytime_p(np.ones(20), betting_evidence) == 1 / betting_evidence(np.ones(20)).max()
+    assert anytime_p([], betting_evidence) == 1
