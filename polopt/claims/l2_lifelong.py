@@ -84,7 +84,8 @@ def replay_remembers() -> Finding:
             "PM with replay": replays.values["PM"],
             "gain of PM on other seeds": control.estimate,
         },
-        criterion="the 95 % interval of the gain over 8 seeds lies above 10; that of other seeds without replay does not",
+        criterion="the 95 % interval of the gain over 8 seeds lies above 10; that of other seeds without replay does "
+        "not",
         holds=gain.low > 10 and not control.low > 10,
         intervals={"gain of PM": (gain.low, gain.high), "gain of PM on other seeds": (control.low, control.high)},
         note=NOTE,
