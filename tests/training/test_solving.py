@@ -71,6 +71,31 @@ def test_a_run_that_is_stopped_ends_as_one_that_was_not(tmp_path: Path, method: 
     assert {r["unit"] for r in straight.read("metrics")} == {"chips"}
 
 
+@pytest.mark.parametrize(
+    ("method", "problem"),
+    [
+        ({"name": "vad-cfr-shor-psro", "warm_start": 9}, "kuhn-poker"),
+        ({"name": "aod-cfr", "horizon": 9}, "kuhn-poker"),
+        ({"name": "psro", "train_meta": {"part": "solvers.NashLP"}}, "kuhn-poker"),
+        ({"name": "hiring-agents", "model": {"part": "solvers.ExploredSignals"}}, "hiring"),
+    ],
+    ids=str,
+)
+def test_memories_populations_and_counts_are_resumed(tmp_path: Path, method: Any, problem: str) -> None:
+    straight = solving.solve(recipe(method, problem), tmp_path / "straight")
+    with pytest.raises(Stop):
+        solving.solve(recipe(method, problem), tmp_path / "stopped", watchers=(Stopper(12),))
+    stopper = Stopper(-1)
+    (a, *records), (b, *again) = (
+        end_of(run)
+        for run in (straight, solving.solve(recipe(method, problem), tmp_path / "stopped", watchers=(stopper,)))
+    )
+    assert stopper.begun == 10
+    assert a.keys() == b.keys() >= {"iteration"}
+    assert all(torch.equal(a[name], b[name]) for name in a)
+    assert records == again
+
+
 class Killer(Stopper):
     def measured(self, record: Any) -> None:
         if record["step"] == self.at:
