@@ -6,17 +6,20 @@ from polopt.checks.metric_rules import DataRow
 from polopt.lab.measured import (
     estimated_candidates,
     frontier_points,
+    predicted_outcomes,
     preferences_by_principle,
     ranked,
     reward_pair,
     scored_answers,
 )
 from polopt.methods.alignment_discretion import DiscretionAudit
+from polopt.methods.one_map_many_trials import TrialDifference
 from polopt.methods.online_offline_gap import FrontierGap
 from polopt.methods.r_to_q import TokenCredit
 from polopt.methods.ranking_accuracy import RankingAccuracy
 from polopt.methods.sharpe_at_k import SharpeRatio
 from polopt.methods.starc import Dard, Epic, LeastL2, RewardDistance, Uncanonical, ValueLevelled, ValueShaped
+from polopt.metrics import LinearShrinkage
 from polopt.objectives import SquaredLink
 
 CANONICAL = (ValueLevelled(), ValueShaped(), LeastL2(), Epic(), Dard(), Uncanonical())
@@ -29,5 +32,9 @@ DATA_METRICS = {
     "token credit": DataRow(TokenCredit(), scored_answers),
     "Sharpe ratio": DataRow(SharpeRatio(threshold=0.0), estimated_candidates),
     "frontier gap": DataRow(FrontierGap(), frontier_points),
+    "trial difference, Tweedie": DataRow(TrialDifference(resamples=20), predicted_outcomes),
+    "trial difference, linear": DataRow(
+        TrialDifference(resamples=20, correction=LinearShrinkage()), predicted_outcomes
+    ),
     "discretion": DataRow(DiscretionAudit(resamples=20, priority_resamples=2), preferences_by_principle),
 }

@@ -22,6 +22,7 @@ from polopt.metrics.frontier import FRONTIER_ROWS
 from polopt.metrics.ranking import PAIR_ROWS
 from polopt.metrics.reward_rows import TRANSITION_ROWS
 from polopt.metrics.row_format import RowFormat
+from polopt.metrics.shrinkage import TRIAL_ROWS, PredictedTrial
 from polopt.metrics.token_credit import TOKEN_ROWS
 from polopt.problems.mdp import random_mdp
 
@@ -96,6 +97,14 @@ def estimated_candidates(seed: int) -> EstimatedPolicies:
     )
 
 
+def predicted_outcomes(seed: int) -> PredictedTrial:
+    """Returns 120 calibration rows and two arms of 60, predicted from measurements of the outcomes with unit noise."""
+    draw = np.random.default_rng(seed)
+    y = draw.normal(size=240) + 0.5 * (np.arange(240) >= 180)
+    target = np.where(np.arange(240) < 120, y, np.nan)
+    return PredictedTrial((y + draw.normal(size=240)) / 2, target, np.repeat(["", "a", "b"], [120, 60, 60]))
+
+
 # Format -> data from a seed, that can be indexed by a permutation of len(data).
 EXAMPLES: dict[RowFormat, Callable[[int], Any]] = {
     TRANSITION_ROWS: reward_pair,
@@ -104,4 +113,5 @@ EXAMPLES: dict[RowFormat, Callable[[int], Any]] = {
     COMPARISON_ROWS: preferences_by_principle,
     TOKEN_ROWS: scored_answers,
     ESTIMATE_ROWS: estimated_candidates,
+    TRIAL_ROWS: predicted_outcomes,
 }

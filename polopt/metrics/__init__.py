@@ -86,6 +86,13 @@ from polopt.metrics.routing import route, router_regret
 from polopt.metrics.row_format import MetricDataError, RowFormat
 from polopt.metrics.scaling import Sigmoid, fit_sigmoid
 from polopt.metrics.sequential import anytime_interval, anytime_p, evidence
+from polopt.metrics.shrinkage import (
+    CorrectedValues,
+    LinearShrinkage,
+    PredictedTrial,
+    ShrinkageCorrection,
+    TweedieShrinkage,
+)
 from polopt.metrics.signal import mixed_groups
 from polopt.metrics.stability import Stability, policy_stability, q_values
 from polopt.metrics.token_credit import ScoredTokens, TokenTrace
@@ -101,6 +108,7 @@ __all__ = [
     "Comparison",
     "ComparisonRow",
     "Concordance",
+    "CorrectedValues",
     "Correction",
     "DirectMethod",
     "DoublyRobust",
@@ -110,6 +118,7 @@ __all__ = [
     "GradientNoise",
     "Interval",
     "LeastError",
+    "LinearShrinkage",
     "LoggedDataError",
     "LoggedDecisions",
     "LoggedMetric",
@@ -124,6 +133,7 @@ __all__ = [
     "Mismatch",
     "OffPolicyEstimator",
     "PerDecisionImportanceSampling",
+    "PredictedTrial",
     "PreferenceAudit",
     "PreferenceLabels",
     "PreferenceRow",
@@ -138,6 +148,7 @@ __all__ = [
     "RowFormat",
     "SampledRewardPair",
     "ScoredTokens",
+    "ShrinkageCorrection",
     "ShrunkWeights",
     "Sigmoid",
     "Stability",
@@ -146,6 +157,7 @@ __all__ = [
     "TabularValues",
     "TokenTrace",
     "TrajectoryImportanceSampling",
+    "TweedieShrinkage",
     "VerifierErrors",
     "WeightLimit",
     "WeightedTerms",
