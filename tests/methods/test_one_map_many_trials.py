@@ -89,7 +89,7 @@ def test_few_rows_and_low_slopes_are_cautioned_of_and_none_is_refused() -> None:
     with pytest.raises(MetricError, match=r"slope of the predictions on the targets is -1, below min_slope = 0\.02"):
         one_map_many_trials(tweedie=False)(data(-y))
     with pytest.raises(MetricError, match="calibration predictions are all 0; they must vary"):
-        one_map_many_trials()(data(0 * y))
+        one_map_many_trials()(data(np.zeros(60)))
 
 
 def test_corrected_values_of_a_shrunken_model_are_those_of_the_true_one() -> None:
