@@ -9,6 +9,7 @@ from polopt.lab.measured import (
     predicted_outcomes,
     preferences_by_principle,
     ranked,
+    recommended,
     reward_pair,
     scored_answers,
 )
@@ -17,6 +18,7 @@ from polopt.methods.one_map_many_trials import TrialDifference
 from polopt.methods.online_offline_gap import FrontierGap
 from polopt.methods.r_to_q import TokenCredit
 from polopt.methods.ranking_accuracy import RankingAccuracy
+from polopt.methods.recsys_metrics import RecommendationMetrics
 from polopt.methods.sharpe_at_k import SharpeRatio
 from polopt.methods.starc import Dard, Epic, LeastL2, RewardDistance, Uncanonical, ValueLevelled, ValueShaped
 from polopt.metrics import LinearShrinkage
@@ -36,5 +38,6 @@ DATA_METRICS = {
     "trial difference, linear": DataRow(
         TrialDifference(resamples=20, correction=LinearShrinkage()), predicted_outcomes
     ),
+    "recommendations": DataRow(RecommendationMetrics(k=(1, 3, 20), catalogue=30), recommended),
     "discretion": DataRow(DiscretionAudit(resamples=20, priority_resamples=2), preferences_by_principle),
 }

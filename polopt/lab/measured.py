@@ -20,6 +20,7 @@ from polopt.metrics.discretion import COMPARISON_ROWS
 from polopt.metrics.estimated_policies import ESTIMATE_ROWS
 from polopt.metrics.frontier import FRONTIER_ROWS
 from polopt.metrics.ranking import PAIR_ROWS
+from polopt.metrics.recommended_rows import RECOMMENDED_ROWS, Recommendations
 from polopt.metrics.reward_rows import TRANSITION_ROWS
 from polopt.metrics.row_format import RowFormat
 from polopt.metrics.shrinkage import TRIAL_ROWS, PredictedTrial
@@ -105,6 +106,22 @@ def predicted_outcomes(seed: int) -> PredictedTrial:
     return PredictedTrial((y + draw.normal(size=240)) / 2, target, np.repeat(["", "a", "b"], [120, 60, 60]))
 
 
+def recommended(seed: int) -> Recommendations:
+    """Returns the lists of 12 users, of 8 items of 20 each, with equal scores, grades from 0 to 2 and all that can be
+    known of an item."""
+    draw = np.random.default_rng(seed)
+    item = np.concatenate([draw.permutation(20)[:8] for _ in range(12)])
+    return Recommendations(
+        user=np.repeat([f"u{i}" for i in range(12)], 8),
+        item=[f"i{i}" for i in item],
+        score=draw.integers(0, 5, 96),
+        relevance=draw.integers(0, 3, 96),
+        prediction=draw.random(96),
+        popularity=draw.uniform(0.01, 1, 20)[item],
+        features=draw.normal(size=(20, 3))[item],
+    )
+
+
 # Format -> data from a seed, that can be indexed by a permutation of len(data).
 EXAMPLES: dict[RowFormat, Callable[[int], Any]] = {
     TRANSITION_ROWS: reward_pair,
@@ -113,5 +130,6 @@ EXAMPLES: dict[RowFormat, Callable[[int], Any]] = {
     COMPARISON_ROWS: preferences_by_principle,
     TOKEN_ROWS: scored_answers,
     ESTIMATE_ROWS: estimated_candidates,
+    RECOMMENDED_ROWS: recommended,
     TRIAL_ROWS: predicted_outcomes,
 }

@@ -80,6 +80,7 @@ from polopt.metrics.passk import pass_all_k, pass_at_k
 from polopt.metrics.preference_audit import PreferenceAudit, PreferenceRow, audit_preferences
 from polopt.metrics.proxy import ProxyHacking, correlation, least_true_gain, proxy_hacking
 from polopt.metrics.ranking import RankedPairs, idealised_margin, margin_at_loss
+from polopt.metrics.recommended_rows import Recommendations
 from polopt.metrics.reward_distance import SampledRewardPair, TabularRewardPair, sampled_rewards
 from polopt.metrics.reward_regret import RewardRegret, reward_regret, worst_regret
 from polopt.metrics.routing import route, router_regret
@@ -141,6 +142,7 @@ __all__ = [
     "Priorities",
     "ProxyHacking",
     "RankedPairs",
+    "Recommendations",
     "ReleaseGate",
     "ReliabilityBin",
     "RewardDivergence",
