@@ -47,10 +47,10 @@ def recsys_metrics(
 
     precision@k, recall@k, F1@k, hit rate@k, MRR@k (the first relevant place's reciprocal), MAP@k, and AUC. Equal scores
     count as the mean over their orders. RMSE, MAE and MAPE of the column `prediction`, the last without rows of
-    relevance 0. Of all lists: coverage@k, the share of the catalogue in the first k of some user; personalisation@k, 1 -
-    the mean cosine of two users' lists; Gini@k of the items' numbers of lists. With `features` intra-list similarity@k,
-    the mean cosine of a list's items; with `popularity` novelty@k, the mean of -log2 of it, and serendipity@k, the share
-    of items that are relevant and not among the k most popular.
+    relevance 0. Of all lists: coverage@k, the share of the catalogue in the first k of some user; personalisation@k,
+    1 - the mean cosine of two users' lists; Gini@k of the items' numbers of lists. With `features` intra-list
+    similarity@k, the mean cosine of a list's items; with `popularity` novelty@k, the mean of -log2 of it, and
+    serendipity@k, the share of items that are relevant and not among the k most popular.
 
     With `propensity` relevance is clicks, or rates of them: DCG@k, IPS weighs each by 1 / propensity, with linear gain,
     and is unbiased where the propensities are right. NDCG@k, IPS is the ratio of its sum over users and of that of the

@@ -21,8 +21,8 @@ def discounts(n: int) -> Numbers:
 
 
 def dcg(score: Numbers, gain: Numbers, k: int) -> float:
-    """Returns sum_{i <= k} gain_i / log2(i + 1) of one list, the highest score first, [n] each; of equal scores the mean
-    over their orders."""
+    """Returns sum_{i <= k} gain_i / log2(i + 1) of one list, the highest score first, [n] each; of equal scores the
+    mean over their orders."""
     order = np.argsort(-score, kind="stable")
     group = np.cumsum(np.append(0, np.diff(score[order]) != 0))
     mean = np.bincount(group, gain[order]) / np.bincount(group)

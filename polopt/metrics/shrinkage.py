@@ -189,8 +189,8 @@ class CorrectedValues(ActionValueModel):
     def setup(self) -> None:
         if not self.correction.affine:
             raise ValueError(
-                f"metrics.CorrectedValues: correction must be affine, as LinearShrinkage is, found "
-                f"{self.correction!r}: only then is the corrected value of a state the mean of its actions' corrected values"
+                "metrics.CorrectedValues: correction must be affine, as LinearShrinkage is, so that a state's corrected "
+                f"value is the mean of its actions' corrected values; found {self.correction!r}"
             )
 
     @property

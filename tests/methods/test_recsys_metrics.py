@@ -32,7 +32,7 @@ def test_ndcg_is_scikit_learns_with_and_without_ties() -> None:
 
 def test_average_precision_and_auc_are_scikit_learns() -> None:
     draw = np.random.default_rng(1)
-    for _ in range(500):
+    for _ in range(200):
         n = int(draw.integers(2, 15))
         score, relevant = draw.normal(size=n), draw.random(n) < 0.4
         relevant[0], relevant[1] = True, False
