@@ -101,7 +101,7 @@ class TrialDifference(Metric):
         drawn = [self.differences(*self.resampled(draw, pairs, arms), baseline) for _ in range(self.resamples)]
         n = min(len(x) for x in (pairs[0], *arms.values()))
         intervals = {name: self.interval(value, [d[name] for d in drawn], n) for name, value in values.items()}
-        cautions = self.correction.cautions(*pairs, np.concatenate(list(arms.values())))
+        cautions = self.correction.doubts(*pairs, np.concatenate(list(arms.values())))
         return Measured(values, intervals, {}, tuple(cautions))
 
     def differences(self, pairs: tuple[Numbers, Numbers], arms: dict[str, Numbers], baseline: str) -> dict[str, float]:

@@ -106,7 +106,7 @@ class RecommendationMetrics(Metric):
         if data.propensity is not None:
             intervals |= self.weighed(data, lists)
         values = {name: interval.estimate for name, interval in intervals.items()} | self.coverage(data, lists)
-        return Measured(values, intervals, each, tuple(self.cautions(data, lists)))
+        return Measured(values, intervals, each, tuple(self.doubts(data, lists)))
 
     def by_user(self, data: Recommendations, lists: Lists) -> dict[str, Numbers]:
         """Returns the measures of each list, of the users that count."""
@@ -177,18 +177,16 @@ class RecommendationMetrics(Metric):
         return found
 
     def of_all(self, data: Recommendations, lists: Lists) -> dict[str, Interval]:
-        """Returns what compares users' lists, or items, with each other."""
+        """Returns what compares users' lists, or items, with each other; nothing of one user."""
         items, code = np.unique(data.item, return_inverse=True)
         found: dict[str, Interval] = {}
         for k in self.k:
             taken = np.zeros((len(lists), max(len(items), self.catalogue or 0)))
             for user, rows in enumerate(lists):
                 taken[user, code[rows[:k]]] = 1
-            found[f"Gini@{k}"] = jackknife(lambda u, t=taken: gini(t[u].sum(0)), len(lists), self.level)
             if len(lists) > 1:
-                found[f"personalisation@{k}"] = jackknife(
-                    lambda u, t=taken: personalisation(t[u]), len(lists), self.level
-                )
+                for name, statistic in (("Gini", _exposure_gini), ("personalisation", personalisation)):
+                    found[f"{name}@{k}"] = jackknife(_of_users(statistic, taken), len(lists), self.level)
         return found
 
     def coverage(self, data: Recommendations, lists: Lists) -> dict[str, float]:
@@ -210,7 +208,7 @@ class RecommendationMetrics(Metric):
                 found[f"NDCG@{k}, IPS"] = jackknife(_ratio(sums), len(lists), self.level)
         return found
 
-    def cautions(self, data: Recommendations, lists: Lists) -> list[str]:
+    def doubts(self, data: Recommendations, lists: Lists) -> list[str]:
         """Returns sentences on what makes the numbers other than they look."""
         found = []
         short = sum(len(rows) < max(self.k) for rows in lists)
@@ -235,3 +233,12 @@ def _ratio(sums: Numbers, root: bool = False) -> Callable[[NDArray[np.int64]], f
         return float(np.sqrt(value)) if root else float(value)
 
     return ratio
+
+
+def _of_users(statistic: Callable[[Numbers], float], taken: Numbers) -> Callable[[NDArray[np.int64]], float]:
+    """Returns the function users -> the statistic of their lists, taken [U, I]."""
+    return lambda users: statistic(taken[users])
+
+
+def _exposure_gini(taken: Numbers) -> float:
+    return gini(taken.sum(0))

@@ -60,7 +60,7 @@ class ShrinkageCorrection(Part):
         """Returns the numbers that the calibration fitted, by name."""
         raise NotImplementedError
 
-    def cautions(self, predicted: Numbers, target: Numbers, new: Numbers) -> list[str]:
+    def doubts(self, predicted: Numbers, target: Numbers, new: Numbers) -> list[str]:
         """Returns sentences on why the correction of `new` may be unreliable."""
         found = []
         if len(predicted) < FEW_PAIRS:
@@ -115,8 +115,8 @@ class LinearShrinkage(ShrinkageCorrection):
     def summary(self, predicted: Numbers, target: Numbers) -> dict[str, float]:
         return {"slope": self.slope(predicted, target)}
 
-    def cautions(self, predicted: Numbers, target: Numbers, new: Numbers) -> list[str]:
-        found = super().cautions(predicted, target, new)
+    def doubts(self, predicted: Numbers, target: Numbers, new: Numbers) -> list[str]:
+        found = super().doubts(predicted, target, new)
         if (k := self.slope(predicted, target)) < LOW_SLOPE:
             found.append(f"the slope {k:.3g} is low: the correction multiplies noise by {1 / k:.3g}")
         return found
@@ -189,8 +189,8 @@ class CorrectedValues(ActionValueModel):
     def setup(self) -> None:
         if not self.correction.affine:
             raise ValueError(
-                "metrics.CorrectedValues: correction must be affine, as LinearShrinkage is, so that a state's corrected "
-                f"value is the mean of its actions' corrected values; found {self.correction!r}"
+                "metrics.CorrectedValues: correction must be affine, as LinearShrinkage is, for a state's corrected "
+                f"value to be the mean of its actions' corrected values; found {self.correction!r}"
             )
 
     @property
