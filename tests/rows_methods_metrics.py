@@ -12,6 +12,7 @@ from polopt.lab.measured import (
     recommended,
     reward_pair,
     scored_answers,
+    simulated,
 )
 from polopt.methods.alignment_discretion import DiscretionAudit
 from polopt.methods.one_map_many_trials import TrialDifference
@@ -21,6 +22,7 @@ from polopt.methods.ranking_accuracy import RankingAccuracy
 from polopt.methods.recsys_metrics import RecommendationMetrics
 from polopt.methods.sharpe_at_k import SharpeRatio
 from polopt.methods.starc import Dard, Epic, LeastL2, RewardDistance, Uncanonical, ValueLevelled, ValueShaped
+from polopt.methods.wm_policy_evaluation import SimulatorAgreement
 from polopt.metrics import LinearShrinkage
 from polopt.objectives import SquaredLink
 
@@ -39,5 +41,6 @@ DATA_METRICS = {
         TrialDifference(resamples=20, correction=LinearShrinkage()), predicted_outcomes
     ),
     "recommendations": DataRow(RecommendationMetrics(k=(1, 3, 20), catalogue=30), recommended),
+    "simulator agreement": DataRow(SimulatorAgreement(resamples=20), simulated),
     "discretion": DataRow(DiscretionAudit(resamples=20, priority_resamples=2), preferences_by_principle),
 }

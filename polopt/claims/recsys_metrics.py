@@ -58,7 +58,7 @@ def position_bias() -> Finding:
         holds=max(abs(found.low), abs(found.high)) < 0.005 and min(abs(plain.low), abs(plain.high)) > 0.05,
         intervals={"weighed": (found.low, found.high), "clicks alone": (plain.low, plain.high)},
         note="200 users, lists of 10, 2000 sessions each; the logged lists are in random order. The weighed one is a "
-        "little low, as in `few_sessions`. On logged lists that put relevant items last, clicks alone erred by 0.006 only: "
+        "little low, as in `few_sessions`. On logged lists that put relevant items last, clicks alone erred by 0.006: "
         "how far they err is a matter of the logged order.",
     )
 

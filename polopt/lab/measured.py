@@ -24,6 +24,7 @@ from polopt.metrics.recommended_rows import RECOMMENDED_ROWS, Recommendations
 from polopt.metrics.reward_rows import TRANSITION_ROWS
 from polopt.metrics.row_format import RowFormat
 from polopt.metrics.shrinkage import TRIAL_ROWS, PredictedTrial
+from polopt.metrics.simulated_policies import SIMULATED_ROWS, SimulatedPolicies
 from polopt.metrics.token_credit import TOKEN_ROWS
 from polopt.problems.mdp import random_mdp
 
@@ -122,6 +123,15 @@ def recommended(seed: int) -> Recommendations:
     )
 
 
+def simulated(seed: int) -> SimulatedPolicies:
+    """Returns eight policies' success rates in two simulators and in 20 trials each."""
+    draw = np.random.default_rng(seed)
+    true = draw.binomial(20, draw.random(8)) / 20
+    predicted = np.clip(np.tile(true, 2) + draw.normal(0, 0.2, 16), 0, 1)
+    models, names = np.repeat(["one", "other"], 8), [f"policy {i}" for i in range(8)] * 2
+    return SimulatedPolicies(names, predicted, np.tile(true, 2), np.full(16, 20), models)
+
+
 # Format -> data from a seed, that can be indexed by a permutation of len(data).
 EXAMPLES: dict[RowFormat, Callable[[int], Any]] = {
     TRANSITION_ROWS: reward_pair,
@@ -131,5 +141,6 @@ EXAMPLES: dict[RowFormat, Callable[[int], Any]] = {
     TOKEN_ROWS: scored_answers,
     ESTIMATE_ROWS: estimated_candidates,
     RECOMMENDED_ROWS: recommended,
+    SIMULATED_ROWS: simulated,
     TRIAL_ROWS: predicted_outcomes,
 }

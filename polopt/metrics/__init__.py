@@ -95,6 +95,7 @@ from polopt.metrics.shrinkage import (
     TweedieShrinkage,
 )
 from polopt.metrics.signal import mixed_groups
+from polopt.metrics.simulated_policies import RandomFeatureDynamics, SimulatedPolicies, rank_violation, simulated_value
 from polopt.metrics.stability import Stability, policy_stability, q_values
 from polopt.metrics.token_credit import ScoredTokens, TokenTrace
 from polopt.metrics.weight_limits import ClippedWeights, ShrunkWeights, SwitchedWeights, WeightLimit
@@ -141,6 +142,7 @@ __all__ = [
     "PrinciplePreferences",
     "Priorities",
     "ProxyHacking",
+    "RandomFeatureDynamics",
     "RankedPairs",
     "Recommendations",
     "ReleaseGate",
@@ -153,6 +155,7 @@ __all__ = [
     "ShrinkageCorrection",
     "ShrunkWeights",
     "Sigmoid",
+    "SimulatedPolicies",
     "Stability",
     "SwitchedWeights",
     "TabularRewardPair",
@@ -223,6 +226,7 @@ __all__ = [
     "proxy_hacking",
     "q_values",
     "r_squared",
+    "rank_violation",
     "rate_change",
     "rate_interval",
     "reference_kl",
@@ -234,6 +238,7 @@ __all__ = [
     "router_regret",
     "sampled_rewards",
     "seeds_needed",
+    "simulated_value",
     "t_interval",
     "tic_rate",
     "welch_difference",
