@@ -5,6 +5,7 @@ from __future__ import annotations
 from polopt.checks.metric_rules import DataRow
 from polopt.lab.measured import (
     estimated_candidates,
+    feature_samples,
     frontier_points,
     predicted_outcomes,
     preferences_by_principle,
@@ -15,6 +16,7 @@ from polopt.lab.measured import (
     simulated,
 )
 from polopt.methods.alignment_discretion import DiscretionAudit
+from polopt.methods.off_policy_realizability import ValueClassDiagnostics
 from polopt.methods.one_map_many_trials import TrialDifference
 from polopt.methods.online_offline_gap import FrontierGap
 from polopt.methods.r_to_q import TokenCredit
@@ -42,5 +44,6 @@ DATA_METRICS = {
     ),
     "recommendations": DataRow(RecommendationMetrics(k=(1, 3, 20), catalogue=30), recommended),
     "simulator agreement": DataRow(SimulatorAgreement(resamples=20), simulated),
+    "value class": DataRow(ValueClassDiagnostics(resamples=20), feature_samples),
     "discretion": DataRow(DiscretionAudit(resamples=20, priority_resamples=2), preferences_by_principle),
 }

@@ -78,8 +78,8 @@ def two_models(seed: int) -> dict[str, float]:
 
 
 @claim(
-    "A model of mixed data predicts the values of policies that it has not seen; one of the expert's data alone is less "
-    "correlated with them, and overestimates bad policies.",
+    "A model of mixed data predicts the values of policies that it has not seen; one of the expert's data alone is "
+    "less correlated with them, and overestimates bad policies.",
     kind="headline",
     baseline="a model of as many transitions of the expert alone",
 )

@@ -26,6 +26,7 @@ from polopt.metrics.row_format import RowFormat
 from polopt.metrics.shrinkage import TRIAL_ROWS, PredictedTrial
 from polopt.metrics.simulated_policies import SIMULATED_ROWS, SimulatedPolicies
 from polopt.metrics.token_credit import TOKEN_ROWS
+from polopt.metrics.value_class import FEATURE_ROWS, FeatureTransitions
 from polopt.problems.mdp import random_mdp
 
 
@@ -132,6 +133,20 @@ def simulated(seed: int) -> SimulatedPolicies:
     return SimulatedPolicies(names, predicted, np.tile(true, 2), np.full(16, 20), models)
 
 
+def feature_samples(seed: int) -> FeatureTransitions:
+    """Returns 90 transitions of 15 states and actions with 3 features, in 9 episodes."""
+    draw = np.random.default_rng(seed)
+    phi, pair = draw.normal(size=(15, 3)), draw.integers(0, 15, 90)
+    return FeatureTransitions(
+        features=phi[pair],
+        next_features=phi[draw.integers(0, 15, 90)],
+        weight=draw.uniform(0.5, 2, 90),
+        target_weight=draw.uniform(0.5, 2, 90),
+        pair=pair,
+        episode=np.repeat(np.arange(9), 10),
+    )
+
+
 # Format -> data from a seed, that can be indexed by a permutation of len(data).
 EXAMPLES: dict[RowFormat, Callable[[int], Any]] = {
     TRANSITION_ROWS: reward_pair,
@@ -142,5 +157,6 @@ EXAMPLES: dict[RowFormat, Callable[[int], Any]] = {
     ESTIMATE_ROWS: estimated_candidates,
     RECOMMENDED_ROWS: recommended,
     SIMULATED_ROWS: simulated,
+    FEATURE_ROWS: feature_samples,
     TRIAL_ROWS: predicted_outcomes,
 }

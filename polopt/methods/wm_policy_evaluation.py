@@ -41,8 +41,8 @@ def wm_policy_evaluation(*, level: float = 0.95, resamples: int = 2000, seed: in
     V is the mean success of a policy that is rolled out in the model from real first states:
     `metrics.simulated_value(model, policy, start, horizon, score)`, with any callable as the model;
     `metrics.RandomFeatureDynamics` is a small one for low-dimensional states. The paper's are video models, and a
-    vision-language model judges success. Policies should not be those whose data trained the model. A model that has seen
-    success alone predicts it of bad policies, too.
+    vision-language model judges success. Policies should not be those whose data trained the model. A model that has
+    seen success alone predicts it of bad policies, too.
 
     level, resamples, seed: of the percentile bootstrap over policies, which with `trials` draws each true success rate
     anew, too. With few policies it is wide, and says so.

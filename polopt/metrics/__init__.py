@@ -98,6 +98,7 @@ from polopt.metrics.signal import mixed_groups
 from polopt.metrics.simulated_policies import RandomFeatureDynamics, SimulatedPolicies, rank_violation, simulated_value
 from polopt.metrics.stability import Stability, policy_stability, q_values
 from polopt.metrics.token_credit import ScoredTokens, TokenTrace
+from polopt.metrics.value_class import FeatureTransitions, Incompleteness, bellman_incompleteness, concentrability
 from polopt.metrics.weight_limits import ClippedWeights, ShrunkWeights, SwitchedWeights, WeightLimit
 from polopt.metrics.weighted import WeightedTerms, WeightsError
 
@@ -116,8 +117,10 @@ __all__ = [
     "DoublyRobust",
     "EntropyLaw",
     "EstimatedPolicies",
+    "FeatureTransitions",
     "FrontierCurves",
     "GradientNoise",
+    "Incompleteness",
     "Interval",
     "LeastError",
     "LinearShrinkage",
@@ -176,6 +179,7 @@ __all__ = [
     "auroc",
     "average_precision",
     "balanced_accuracy",
+    "bellman_incompleteness",
     "bootstrap",
     "both_orders",
     "brier_score",
@@ -183,6 +187,7 @@ __all__ = [
     "chronological",
     "clopper_pearson",
     "cohen_kappa",
+    "concentrability",
     "concordance",
     "correction",
     "correlation",

@@ -37,7 +37,8 @@ def rank_violation(predicted: ArrayLike, true: ArrayLike) -> float:
 
 def pearson(x: ArrayLike, y: ArrayLike) -> float:
     """Returns Pearson's correlation, not a number where one side does not vary."""
-    one, other = (np.asarray(z, float) - np.mean(z) for z in (x, y))
+    arrays = (np.asarray(z, float) for z in (x, y))
+    one, other = (z - z.mean() for z in arrays)
     norm = float(np.sqrt((one @ one) * (other @ other)))
     return float(one @ other) / norm if norm > 0 else float("nan")
 
