@@ -17,8 +17,8 @@ from polopt.metrics.value_class import FEATURE_ROWS, FeatureTransitions, bellman
         year=2022,
         arxiv="2211.05311",
     ),
-    changes="Measures features before a policy is evaluated with them: how much of a Bellman error they hide, and whether "
-    "fitted Q evaluation converges.",
+    changes="Measures features before a policy is evaluated with them: how much of a Bellman error they hide, and "
+    "whether fitted Q evaluation converges.",
     room="metrics",
     tier="reading",
 )
