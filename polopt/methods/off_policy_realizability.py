@@ -81,10 +81,16 @@ class ValueClassDiagnostics(Metric):
         drawn: dict[str, list[float]] = {name: [] for name in values}
         for _ in range(self.resamples):
             rows = np.concatenate([groups[i] for i in draw.integers(len(groups), size=len(groups))])
-            for name, value in self.numbers(data[rows]).items():
+            sample = data[rows] if self.has_weight(data, rows) else data
+            for name, value in self.numbers(sample).items():
                 drawn[name].append(value)
         intervals = {name: self.interval(value, drawn[name], len(groups)) for name, value in values.items()}
         return Measured(values, intervals, {}, tuple(self.doubts(data, values)))
+
+    def has_weight(self, data: FeatureTransitions, rows: NDArray[np.int64]) -> bool:
+        """Returns whether a resample has any weight, which few rows of weight may all be drawn past."""
+        weights = [x[rows] for x in (data.weight, data.target_weight) if x is not None]
+        return all(x.sum() > 0 for x in weights)
 
     def numbers(self, data: FeatureTransitions) -> dict[str, float]:
         """Returns all numbers by name."""
@@ -98,9 +104,9 @@ class ValueClassDiagnostics(Metric):
             "FQE radius": found.fqe_radius,
             "inherent Bellman error": found.inherent,
         }
-        if rows.target_weight is not None and rows.target_weight.sum() > 0:
-            target = rows.target_weight
-            numbers["concentrability"] = concentrability(rows.features, rows.weight, target, ridge=self.ridge)
+        if rows.target_weight is not None:
+            arrays = rows.features, rows.weight, rows.target_weight
+            numbers["concentrability"] = concentrability(*arrays, ridge=self.ridge)
         return numbers
 
     def interval(self, value: float, drawn: list[float], n: int) -> Interval:

@@ -35,7 +35,7 @@ def one_map_many_trials(
     """Difference of each arm's mean corrected prediction c(p) and the baseline arm's, with, from calibration pairs of
     prediction p and outcome y,
 
-        c(p) = p - sigma^2 d/dp log f(p),    sigma = std(p - y),
+        c(p) = p - sigma^2 f'(p) / f(p),    sigma^2 = Var(p - y),
 
     Tweedie's correction, f a Gaussian kernel density of the calibration predictions; or the linear calibration
     correction c(p) = (p - m) / k, with p = k y + m regressed over the pairs.

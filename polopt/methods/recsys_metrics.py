@@ -42,8 +42,8 @@ def recsys_metrics(
 ) -> RecommendationMetrics:  # fmt: skip
     """Means over users of each list's first k places i, with rel_i the relevance, R relevant items, P_i the precision:
 
-        NDCG@k = DCG / IDCG,  DCG = sum_{i <= k} (2^rel_i - 1) / log2(i + 1)
-        AP@k = sum_{i <= k} P_i [rel_i >= threshold] / min(R, k)
+        NDCG_k = DCG_k / IDCG_k,    DCG_k = sum_{i <= k} (2^{rel_i} - 1) / log2(i + 1)
+        AP_k = sum_{i <= k} P_i [rel_i >= threshold] / min(R, k)
 
     precision@k, recall@k, F1@k, hit rate@k, MRR@k (the first relevant place's reciprocal), MAP@k, and AUC. Equal scores
     count as the mean over their orders. RMSE, MAE and MAPE of the column `prediction`, the last without rows of

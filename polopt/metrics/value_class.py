@@ -159,7 +159,7 @@ class FeatureTransitions:
             np.add.at(total, code, self.weight[:, None] * x)
             means.append(total[keep] / mass[keep, None])
         target = None if self.target_weight is None else np.bincount(code, self.target_weight)[keep]
-        return FeatureTransitions(*means, mass[keep], target, names[keep])
+        return FeatureTransitions(means[0], means[1], mass[keep], target, names[keep])
 
 
 def transition_row(row: Mapping[str, Any], columns: Mapping[str, str] | None = None) -> dict[str, Any]:
