@@ -6,17 +6,21 @@ from polopt.checks.metric_rules import DataRow
 from polopt.lab.logged import small_problem
 from polopt.lab.measured import (
     estimated_candidates,
+    feature_samples,
     frontier_points,
     gated_scores,
     hierarchy,
     lifelong_measurements,
     policies_by_data,
     policies_with_metrics,
+    predicted_outcomes,
     preferences_by_principle,
     ranked,
+    recommended,
     reward_pair,
     scored_answers,
     scores_over_a_family,
+    simulated,
     trials_of_policies,
 )
 from polopt.methods.alignment_discretion import DiscretionAudit
@@ -25,14 +29,18 @@ from polopt.methods.kitchen_r import HierarchyEvaluation
 from polopt.methods.l2_lifelong import LifelongMetrics
 from polopt.methods.lbm_evaluation import PolicyComparison
 from polopt.methods.mdp_family_eval import FamilyEvaluation
+from polopt.methods.off_policy_realizability import ValueClassDiagnostics
+from polopt.methods.one_map_many_trials import TrialDifference
 from polopt.methods.online_offline_gap import FrontierGap
 from polopt.methods.r_to_q import TokenCredit
 from polopt.methods.rai_inconsistency import MetricConflicts
 from polopt.methods.ranking_accuracy import RankingAccuracy
+from polopt.methods.recsys_metrics import RecommendationMetrics
 from polopt.methods.sharpe_at_k import SharpeRatio
 from polopt.methods.starc import Dard, Epic, LeastL2, RewardDistance, Uncanonical, ValueLevelled, ValueShaped
 from polopt.methods.tai_sfma import RequirementGate
-from polopt.metrics import LoggedDecisions, ReturnDistribution
+from polopt.methods.wm_policy_evaluation import SimulatorAgreement
+from polopt.metrics import LinearShrinkage, LoggedDecisions, ReturnDistribution
 from polopt.objectives import SquaredLink
 
 
@@ -67,4 +75,11 @@ DATA_METRICS = {
         PolicyComparison(outcome="score", correction="bonferroni"), trials_of_policies
     ),
     "policy comparison, fixed": DataRow(PolicyComparison(test="fixed"), trials_of_policies),
+    "trial difference, Tweedie": DataRow(TrialDifference(resamples=20), predicted_outcomes),
+    "trial difference, linear": DataRow(
+        TrialDifference(resamples=20, correction=LinearShrinkage()), predicted_outcomes
+    ),
+    "recommendations": DataRow(RecommendationMetrics(k=(1, 3, 20), catalogue=30), recommended),
+    "simulator agreement": DataRow(SimulatorAgreement(resamples=20), simulated),
+    "value class": DataRow(ValueClassDiagnostics(resamples=20), feature_samples),
 }

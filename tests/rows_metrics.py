@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from polopt.checks.metric_rules import MetricRow
-from polopt.lab.logged import small_problem, with_values
+from polopt.lab.logged import EpisodicProblem, Numbers, small_problem, with_values
 from polopt.lab.slates import slates
 from polopt.metrics import (
     BlendedReturns,
     ClippedWeights,
+    CorrectedValues,
     DirectMethod,
     DoublyRobust,
     IndependentImportanceSampling,
@@ -51,6 +52,20 @@ def slate_log(seed: int) -> LoggedDecisions:
     return ALL_SLATES[np.random.default_rng(seed).choice(len(ALL_SLATES), 60, p=SLATE_CHANCE)]
 
 
+def one_decision() -> tuple[EpisodicProblem, Numbers, Numbers]:
+    """Returns a problem of one decision, whose rewards have no noise, a behaviour and a target policy."""
+    draw = np.random.default_rng(0)
+    ends = np.broadcast_to(np.eye(7)[6], (6, 2, 7)).copy()
+    problem = EpisodicProblem(np.full(6, 1 / 6), ends, draw.normal(size=(6, 2, 1)) * ends, 1)
+    return problem, np.full((6, 2), 0.5), draw.dirichlet(np.ones(2), 6)
+
+
+def shrunken(seed: int) -> LoggedDecisions:
+    """Returns a log with 0.3 of the true values, and an offset, as values."""
+    q = 0.3 * ONE.values(ONE_TARGET, GAMMA)[0] + 0.2
+    return with_values(ONE.simulate(ONE_BEHAVIOUR, ONE_TARGET, 60, seed), q, ONE_TARGET)
+
+
 METRICS = {
     "trajectory": row(TrajectoryImportanceSampling(gamma=GAMMA, interval="normal", level=0.8)),
     "trajectory, weighted": row(
@@ -89,4 +104,9 @@ METRICS = {
     "stationary": row(StationaryImportanceSampling(gamma=GAMMA, level=0.8, resamples=40)),
     "independent positions": MetricRow(IndependentImportanceSampling(level=0.8), slate_log, SLATES.value()),
     "pseudo-inverse": MetricRow(PseudoInverse(level=0.8), slate_log, SLATES.value()),
+    "direct, corrected": MetricRow(
+        DirectMethod(gamma=GAMMA, level=0.8, resamples=60, model=CorrectedValues(model=LoggedValues())),
+        shrunken,
+        ONE.value(ONE_TARGET, GAMMA),
+    ),
 }

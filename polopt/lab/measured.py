@@ -34,11 +34,15 @@ from polopt.metrics.hierarchy_episodes import EPISODE_ROWS
 from polopt.metrics.lifelong import LIFELONG_ROWS
 from polopt.metrics.policy_trials import TRIAL_ROWS
 from polopt.metrics.ranking import PAIR_ROWS
+from polopt.metrics.recommended_rows import RECOMMENDED_ROWS, Recommendations
 from polopt.metrics.requirements import REQUIREMENT_ROWS
 from polopt.metrics.reward_rows import TRANSITION_ROWS
 from polopt.metrics.row_format import RowFormat
 from polopt.metrics.several_metrics import POLICY_METRIC_ROWS
+from polopt.metrics.shrinkage import PREDICTED_TRIAL_ROWS, PredictedTrial
+from polopt.metrics.simulated_policies import SIMULATED_ROWS, SimulatedPolicies
 from polopt.metrics.token_credit import TOKEN_ROWS
+from polopt.metrics.value_class import FEATURE_ROWS, FeatureTransitions
 from polopt.problems.mdp import random_mdp
 
 
@@ -215,6 +219,53 @@ def hierarchy(
     )
 
 
+def predicted_outcomes(seed: int) -> PredictedTrial:
+    """Returns 120 calibration rows and two arms of 60, predicted from measurements of the outcomes with unit noise."""
+    draw = np.random.default_rng(seed)
+    y = draw.normal(size=240) + 0.5 * (np.arange(240) >= 180)
+    target = np.where(np.arange(240) < 120, y, np.nan)
+    return PredictedTrial((y + draw.normal(size=240)) / 2, target, np.repeat(["", "a", "b"], [120, 60, 60]))
+
+
+def recommended(seed: int) -> Recommendations:
+    """Returns the lists of 12 users, of 8 items of 20 each, with equal scores, grades from 0 to 2 and all that can be
+    known of an item."""
+    draw = np.random.default_rng(seed)
+    item = np.concatenate([draw.permutation(20)[:8] for _ in range(12)])
+    return Recommendations(
+        user=np.repeat([f"u{i}" for i in range(12)], 8),
+        item=[f"i{i}" for i in item],
+        score=draw.integers(0, 5, 96),
+        relevance=draw.integers(0, 3, 96),
+        prediction=draw.random(96),
+        popularity=draw.uniform(0.01, 1, 20)[item],
+        features=draw.normal(size=(20, 3))[item],
+    )
+
+
+def simulated(seed: int) -> SimulatedPolicies:
+    """Returns eight policies' success rates in two simulators and in 20 trials each."""
+    draw = np.random.default_rng(seed)
+    true = draw.binomial(20, draw.random(8)) / 20
+    predicted = np.clip(np.tile(true, 2) + draw.normal(0, 0.2, 16), 0, 1)
+    models, names = np.repeat(["one", "other"], 8), [f"policy {i}" for i in range(8)] * 2
+    return SimulatedPolicies(names, predicted, np.tile(true, 2), np.full(16, 20), models)
+
+
+def feature_samples(seed: int) -> FeatureTransitions:
+    """Returns 90 transitions of 15 states and actions with 3 features, in 9 episodes."""
+    draw = np.random.default_rng(seed)
+    phi, pair = draw.normal(size=(15, 3)), draw.integers(0, 15, 90)
+    return FeatureTransitions(
+        features=phi[pair],
+        next_features=phi[draw.integers(0, 15, 90)],
+        weight=draw.uniform(0.5, 2, 90),
+        target_weight=draw.uniform(0.5, 2, 90),
+        pair=pair,
+        episode=np.repeat(np.arange(9), 10),
+    )
+
+
 EXAMPLES: dict[RowFormat, Callable[[int], Any]] = {
     TRANSITION_ROWS: reward_pair,
     PAIR_ROWS: ranked,
@@ -227,6 +278,10 @@ EXAMPLES: dict[RowFormat, Callable[[int], Any]] = {
     FAMILY_ROWS: scores_over_a_family,
     LIFELONG_ROWS: lifelong_measurements,
     TRIAL_ROWS: trials_of_policies,
+    PREDICTED_TRIAL_ROWS: predicted_outcomes,
     DATA_ROWS: policies_by_data,
     EPISODE_ROWS: hierarchy,
+    RECOMMENDED_ROWS: recommended,
+    SIMULATED_ROWS: simulated,
+    FEATURE_ROWS: feature_samples,
 }

@@ -90,6 +90,7 @@ from polopt.metrics.power_law import PowerLaw, fit_power_law
 from polopt.metrics.preference_audit import PreferenceAudit, PreferenceRow, audit_preferences
 from polopt.metrics.proxy import ProxyHacking, correlation, least_true_gain, proxy_hacking
 from polopt.metrics.ranking import RankedPairs, idealised_margin, margin_at_loss
+from polopt.metrics.recommended_rows import Recommendations
 from polopt.metrics.requirements import GatedRequirements, GateReport, MeasuredScore, Requirement, gate
 from polopt.metrics.return_distribution import ReturnDistribution
 from polopt.metrics.reward_distance import SampledRewardPair, TabularRewardPair, sampled_rewards
@@ -99,12 +100,21 @@ from polopt.metrics.row_format import MetricDataError, RowFormat
 from polopt.metrics.scaling import Sigmoid, fit_sigmoid
 from polopt.metrics.sequential import anytime_interval, anytime_p, betting_evidence, evidence
 from polopt.metrics.several_metrics import PolicyMetrics, hypervolume, pareto_front
+from polopt.metrics.shrinkage import (
+    CorrectedValues,
+    LinearShrinkage,
+    PredictedTrial,
+    ShrinkageCorrection,
+    TweedieShrinkage,
+)
 from polopt.metrics.signal import mixed_groups
+from polopt.metrics.simulated_policies import RandomFeatureDynamics, SimulatedPolicies, rank_violation, simulated_value
 from polopt.metrics.slates import IndependentImportanceSampling, PseudoInverse
 from polopt.metrics.stability import Stability, policy_stability, q_values
 from polopt.metrics.stationary import StationaryImportanceSampling
 from polopt.metrics.success_rates import beta_posterior, exact_difference_p
 from polopt.metrics.token_credit import ScoredTokens, TokenTrace
+from polopt.metrics.value_class import FeatureTransitions, Incompleteness, bellman_incompleteness, concentrability
 from polopt.metrics.weight_limits import ClippedWeights, ShrunkWeights, SwitchedWeights, WeightLimit
 from polopt.metrics.weighted import WeightedTerms, WeightsError
 
@@ -120,21 +130,25 @@ __all__ = [
     "Comparison",
     "ComparisonRow",
     "Concordance",
+    "CorrectedValues",
     "Correction",
     "DirectMethod",
     "DoublyRobust",
     "EntropyLaw",
     "EstimatedPolicies",
     "FamilyScores",
+    "FeatureTransitions",
     "FrontierCurves",
     "GateReport",
     "GatedRequirements",
     "GradientNoise",
     "HierarchyEpisodes",
+    "Incompleteness",
     "IndependentImportanceSampling",
     "Interval",
     "LeastError",
     "LifelongLog",
+    "LinearShrinkage",
     "LoggedDataError",
     "LoggedDecisions",
     "LoggedMetric",
@@ -155,6 +169,7 @@ __all__ = [
     "PolicySelection",
     "PolicyTrials",
     "PowerLaw",
+    "PredictedTrial",
     "PreferenceAudit",
     "PreferenceLabels",
     "PreferenceRow",
@@ -162,7 +177,9 @@ __all__ = [
     "Priorities",
     "ProxyHacking",
     "PseudoInverse",
+    "RandomFeatureDynamics",
     "RankedPairs",
+    "Recommendations",
     "ReleaseGate",
     "ReliabilityBin",
     "Requirement",
@@ -173,8 +190,10 @@ __all__ = [
     "RowFormat",
     "SampledRewardPair",
     "ScoredTokens",
+    "ShrinkageCorrection",
     "ShrunkWeights",
     "Sigmoid",
+    "SimulatedPolicies",
     "Stability",
     "StationaryImportanceSampling",
     "SwitchedWeights",
@@ -182,6 +201,7 @@ __all__ = [
     "TabularValues",
     "TokenTrace",
     "TrajectoryImportanceSampling",
+    "TweedieShrinkage",
     "ValuesByAction",
     "VerifierErrors",
     "WeightLimit",
@@ -196,6 +216,7 @@ __all__ = [
     "auroc",
     "average_precision",
     "balanced_accuracy",
+    "bellman_incompleteness",
     "beta_posterior",
     "betting_evidence",
     "bootstrap",
@@ -207,6 +228,7 @@ __all__ = [
     "clopper_pearson",
     "cohen_kappa",
     "compact_letters",
+    "concentrability",
     "concordance",
     "correction",
     "correlation",
@@ -259,6 +281,7 @@ __all__ = [
     "proxy_hacking",
     "q_values",
     "r_squared",
+    "rank_violation",
     "rate_change",
     "rate_interval",
     "reference_kl",
@@ -271,6 +294,7 @@ __all__ = [
     "sampled_rewards",
     "seeds_needed",
     "select_policy",
+    "simulated_value",
     "t_interval",
     "tic_rate",
     "welch_difference",

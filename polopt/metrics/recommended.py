@@ -1,0 +1,111 @@
+"""Measures of recommendations: of one user's list, of one list's items, and of all lists together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polopt.metrics.intervals import Interval
+
+Numbers = NDArray[np.float64]
+# The jackknife leaves out this many groups of users in turn, single users where there are fewer.
+GROUPS = 50
+
+
+def discounts(n: int) -> Numbers:
+    """Returns 1 / log2(i + 1) of the places i = 1, ..., n."""
+    found: Numbers = 1 / np.log2(np.arange(n) + 2.0)
+    return found
+
+
+def dcg(score: Numbers, gain: Numbers, k: int) -> float:
+    """Returns sum_{i <= k} gain_i / log2(i + 1) of one list, the highest score first, [n] each; of equal scores the
+    mean over their orders."""
+    order = np.argsort(-score, kind="stable")
+    group = np.cumsum(np.append(0, np.diff(score[order]) != 0))
+    mean = np.bincount(group, gain[order]) / np.bincount(group)
+    return float(mean[group][:k] @ discounts(len(score))[:k])
+
+
+def ideal_dcg(gain: Numbers, k: int) -> float:
+    """Returns the DCG of the best order of the items."""
+    return dcg(gain, gain, k)
+
+
+class RankedRelevance:
+    """Where the relevant items of one list are, with equal scores in random order; places i = 1, ..., n.
+
+    score, relevant: [n] each, the list in any order.
+    """
+
+    def __init__(self, score: Numbers, relevant: NDArray[np.bool_]) -> None:
+        order = np.argsort(-score, kind="stable")
+        group = np.cumsum(np.append(0, np.diff(score[order]) != 0))
+        size = np.bincount(group)
+        hits = np.bincount(group, relevant[order]).astype(float)
+        place = np.arange(len(score)) - (np.cumsum(size) - size)[group]  # within the group, from 0
+        before = (np.cumsum(hits) - hits)[group]
+        n, r = size[group].astype(float), hits[group]
+        self.total = float(hits.sum())
+        self.at = r / n
+        # E[relevant among the first i | i relevant], and P(none relevant among the first i)
+        self.count = before + 1 + place * (r - 1) / np.maximum(n - 1, 1)
+        steps = np.where(r < n - place, (n - r - place) / (n - place), 0.0)
+        self.none = np.cumprod(steps)
+
+    def at_k(self, k: int) -> dict[str, float]:
+        """Returns the expectations of the measures of the first k places."""
+        places = np.arange(1, len(self.at) + 1)[:k]
+        hits = float(self.at[:k].sum())
+        first = -np.diff(self.none[:k], prepend=1.0)
+        precision = float((self.at[:k] * self.count[:k] / places).sum())
+        return {
+            "precision": hits / k,
+            "recall": hits / self.total if self.total else 0.0,
+            "F1": 2 * hits / (k + self.total),
+            "hit rate": 1 - float(self.none[:k][-1]),
+            "MRR": float((first / places).sum()),
+            "MAP": precision / min(self.total, k) if self.total else 0.0,
+        }
+
+
+def gini(exposure: Numbers) -> float:
+    """Returns the Gini coefficient of exposures [n] >= 0: 0 where all are equal, 1 - 1 / n where one has all."""
+    x, n = np.sort(exposure), len(exposure)
+    return float((2 * np.arange(1, n + 1) - n - 1) @ x / (n * x.sum()))
+
+
+def intra_list_similarity(features: Numbers) -> float:
+    """Returns the mean cosine of all pairs of a list's items, features [n, D]; NaN of fewer than two. A vector of zeros
+    has the cosine 0 with all."""
+    n = len(features)
+    if n < 2:
+        return float("nan")
+    norm = np.linalg.norm(features, axis=1, keepdims=True)
+    unit = features / np.where(norm > 0, norm, 1)
+    total = float((unit.sum(0) ** 2).sum() - (unit**2).sum())
+    return total / (n * (n - 1))
+
+
+def personalisation(taken: Numbers) -> float:
+    """Returns 1 - the mean cosine of all pairs of users' lists, as vectors [U, I] of 0 and 1; NaN of fewer than two."""
+    return 1 - intra_list_similarity(taken)
+
+
+def jackknife(statistic: Callable[[NDArray[np.int64]], float], users: int, level: float) -> Interval:
+    """Returns `statistic(users)` [n] of all users with Student's interval of the jackknife over groups of them.
+
+    A statistic that is not a number without a group, or one user, has the whole line for its interval.
+    """
+    from scipy.special import stdtrit
+
+    everyone = np.arange(users)
+    value = statistic(everyone)
+    g = min(users, GROUPS)
+    left = np.array([statistic(everyone[everyone % g != i]) for i in range(g)]) if g > 1 else np.array([np.nan])
+    if not np.isfinite(left).all():
+        return Interval(value, -np.inf, np.inf, level, users)
+    half = float(stdtrit(g - 1, (1 + level) / 2)) * float(np.sqrt((g - 1) / g * ((left - left.mean()) ** 2).sum()))
+    return Interval(value, value - half, value + half, level, users)
