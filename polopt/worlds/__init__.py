@@ -24,6 +24,7 @@ from polopt.worlds.protocol import (
 )
 from polopt.worlds.reasoning_gym import ReasoningGym
 from polopt.worlds.recipe import World, build_tasks, parse_world
+from polopt.worlds.revisions import revision_dialogues
 from polopt.worlds.rulebook import Rulebook
 from polopt.worlds.second_chance import SecondChanceTasks
 from polopt.worlds.texts import read_texts
@@ -65,6 +66,7 @@ __all__ = [
     "make_verifier",
     "parse_world",
     "read_texts",
+    "revision_dialogues",
     "signals_of",
     "tool_calls",
     "tool_environment",
