@@ -13,7 +13,7 @@ from polopt.worlds.revisions import revision_dialogues
 
 Numbers = NDArray[np.float64]
 FEATURES, CHOICES, TRAIN, HELDOUT, STEPS = 8, 4, 200, 500, 100
-STEP_SIZES = (0.3, 1.0, 3.0, 10.0)
+STEP_SIZES = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 # Kind of training -> settings of the dialogues, and the fraction of the questions that makes as many of them.
 TRAINING: dict[str, tuple[dict[str, bool], float]] = {
     "plain": ({"confidence": False, "critique": False, "plain": True}, 1.0),
@@ -24,25 +24,35 @@ TRAINING: dict[str, tuple[dict[str, bool], float]] = {
 
 
 @dataclasses.dataclass(frozen=True)
+class Questions:
+    """N questions. answering: [N, d] what the policy sees of each when it answers. checking: [N, d] when it looks at an
+    answer again. answer: [N] the right one."""
+
+    answering: Numbers
+    checking: Numbers
+    answer: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.answer)
+
+
+@dataclasses.dataclass(frozen=True)
 class Reviser:
-    """p(c | x) = softmax(x w), and p(c' | x, c) = softmax(x (w + u) + stay 1[c' = c])."""
+    """p(c | x) = softmax(x w), and p(c' | x, z, c) = softmax(x w + z u + stay 1[c' = c]), with x what is seen when
+    answering and z when checking."""
 
     w: Numbers
     u: Numbers
     stay: float
 
-    def first(self, x: Numbers) -> Numbers:
+    def first(self, asked: Questions) -> Numbers:
         """Returns the first answer's probabilities [N, C]."""
-        return _softmax(x @ self.w)
+        return _softmax(asked.answering @ self.w)
 
-    def revised(self, x: Numbers) -> Numbers:
+    def revised(self, asked: Questions) -> Numbers:
         """Returns the second answer's probabilities after each first one, [N, C, C]."""
-        return _softmax((x @ (self.w + self.u))[:, None] + self.stay * np.eye(CHOICES))
-
-    def after(self, x: Numbers, first: NDArray[np.int64]) -> Numbers:
-        """Returns the probabilities of an answer, the second one where the first is at least 0, [N, C]."""
-        second = np.where(first >= 0, 1.0, 0.0)[:, None]
-        return _softmax(x @ self.w + second * (x @ self.u + self.stay * np.eye(CHOICES)[first]))
+        logits = asked.answering @ self.w + asked.checking @ self.u
+        return _softmax(logits[:, None] + self.stay * np.eye(CHOICES))
 
 
 def _softmax(z: Numbers) -> Numbers:
@@ -51,74 +61,83 @@ def _softmax(z: Numbers) -> Numbers:
     return found
 
 
-def questions(seed: int, *, heldout: bool = False) -> tuple[Numbers, NDArray[np.int64]]:
-    """Returns features [N, d] and right answers [N] of a random linear problem with a little noise."""
-    draw = np.random.default_rng([seed, 0])
-    truth = draw.normal(size=(FEATURES, CHOICES))
+def questions(seed: int, *, heldout: bool = False, easier: bool = True) -> Questions:
+    """Returns questions of a random linear problem. The policy sees noisy features when it answers, and when it checks
+    an answer those without noise, if checking is easier, or the same ones."""
+    truth = np.random.default_rng([seed, 0]).normal(size=(FEATURES, CHOICES))
     draw = np.random.default_rng([seed, 1 + heldout])
     x = draw.normal(size=(HELDOUT if heldout else TRAIN, FEATURES))
-    return x, (x @ truth + 0.3 * draw.gumbel(size=(len(x), CHOICES))).argmax(1)
+    seen = x + draw.normal(size=x.shape)
+    return Questions(seen, x if easier else seen, (x @ truth).argmax(1))
 
 
 def start(seed: int) -> Reviser:
-    """Returns a policy that is right on about half of the questions, and leans a little to its first answer."""
+    """Returns a policy that knows a part of the problem, and leans a little to its first answer."""
     draw = np.random.default_rng([seed, 0])
     truth = draw.normal(size=(FEATURES, CHOICES))
     return Reviser(0.4 * truth + 0.4 * draw.normal(size=truth.shape), np.zeros_like(truth), 1.0)
 
 
-def first_answers(seed: int) -> NDArray[np.int64]:
+def wrong_answers(seed: int, asked: Questions) -> NDArray[np.int64]:
     """Returns a wrong answer to each question, [N], as the policy gives them before training."""
-    x, y = questions(seed)
-    p = start(seed).first(x)
-    p[np.arange(len(y)), y] = 0
+    p = start(seed).first(asked)
+    p[np.arange(len(asked)), asked.answer] = 0
     p /= p.sum(1, keepdims=True)
     draw = np.random.default_rng([seed, 3])
-    found: NDArray[np.int64] = (draw.random((len(y), 1)) >= p.cumsum(1)[:, :-1]).sum(1)
+    found: NDArray[np.int64] = (draw.random((len(p), 1)) >= p.cumsum(1)[:, :-1]).sum(1)
     return found
 
 
-def dialogues(seed: int, kind: str) -> tuple[Numbers, NDArray[np.int64], NDArray[np.int64]]:
-    """Returns features [N, d], first answers [N], -1 where there is none, and the answers to imitate [N]."""
-    x, y = questions(seed)
+def dialogues(seed: int, kind: str, easier: bool) -> tuple[Questions, NDArray[np.int64], NDArray[np.int64]]:
+    """Returns the question of each dialogue, its first answer [N], -1 where there is none, and the one to imitate [N]."""
+    asked = questions(seed, easier=easier)
     settings, fraction = TRAINING[kind]
-    count = round(fraction * len(y))
+    count = round(fraction * len(asked))
     rows: list[dict[str, Any]] = [
         {"question": f"{i}", "solution": f"{right}", "wrong": [f"{wrong}"]}
-        for i, (right, wrong) in enumerate(zip(y[:count], first_answers(seed)[:count], strict=True))
+        for i, (right, wrong) in enumerate(zip(asked.answer[:count], wrong_answers(seed, asked)[:count], strict=True))
     ]
     made = [row["messages"] for row in revision_dialogues(rows, **settings)]
-    asked = np.array([int(messages[0]["content"]) for messages in made])
+    which = np.array([int(messages[0]["content"]) for messages in made])
     first = np.array([int(messages[1]["content"]) if len(messages) > 2 else -1 for messages in made])
-    return x[asked], first, np.array([int(messages[-1]["content"]) for messages in made])
+    last = np.array([int(messages[-1]["content"]) for messages in made])
+    return Questions(asked.answering[which], asked.checking[which], asked.answer[which]), first, last
 
 
-def descend(seed: int, kind: str, step_size: float) -> Reviser:
+def descend(seed: int, kind: str, step_size: float, easier: bool) -> Reviser:
     """Returns the policy after gradient steps on the mean cross-entropy of the last answers."""
-    x, first, last = dialogues(seed, kind)
-    model = start(seed)
-    second = (first >= 0).astype(float)
+    asked, first, last = dialogues(seed, kind, easier)
+    model, target = start(seed), np.eye(CHOICES)[last]
+    second = (first >= 0).astype(float)[:, None]
+    given = second * np.eye(CHOICES)[first]
     for _ in range(STEPS):
-        slope = (model.after(x, first) - np.eye(CHOICES)[last]) / len(x)
-        w, u = x.T @ slope, x.T @ (slope * second[:, None])
-        stay = float((slope * np.eye(CHOICES)[first] * second[:, None]).sum())
+        logits = asked.answering @ model.w + second * (asked.checking @ model.u) + model.stay * given
+        slope = (_softmax(logits) - target) / len(asked)
+        w, u = asked.answering.T @ slope, asked.checking.T @ (second * slope)
+        stay = float((given * slope).sum())
         model = Reviser(model.w - step_size * w, model.u - step_size * u, model.stay - step_size * stay)
     return model
 
 
-def second_accuracy(model: Reviser, seed: int) -> float:
-    """Computes the exact accuracy of the second answers on held-out questions."""
-    x, y = questions(seed, heldout=True)
-    p = np.einsum("nc,ncd->nd", model.first(x), model.revised(x))
-    return float(p[np.arange(len(y)), y].mean())
+def second_accuracy(model: Reviser, asked: Questions) -> float:
+    """Computes the exact accuracy of the second answers."""
+    p = np.einsum("nc,ncd->nd", model.first(asked), model.revised(asked))
+    return float(p[np.arange(len(asked)), asked.answer].mean())
 
 
 @functools.cache
-def best_step(kind: str) -> float:
+def best_step(kind: str, easier: bool) -> float:
     """Returns the step size with the best second accuracy on three problems that do not count."""
-    return max(STEP_SIZES, key=lambda s: sum(second_accuracy(descend(seed, kind, s), seed) for seed in (100, 101, 102)))
+
+    def score(step_size: float) -> float:
+        seeds = (100, 101, 102)
+        heldout = [questions(seed, heldout=True, easier=easier) for seed in seeds]
+        models = [descend(seed, kind, step_size, easier) for seed in seeds]
+        return sum(map(second_accuracy, models, heldout))
+
+    return max(STEP_SIZES, key=score)
 
 
-def trained(seed: int, kind: str) -> Reviser:
+def trained(seed: int, kind: str, easier: bool = True) -> Reviser:
     """Returns the policy of a kind of training at its best step size; of "start" the one before."""
-    return start(seed) if kind == "start" else descend(seed, kind, best_step(kind))
+    return start(seed) if kind == "start" else descend(seed, kind, best_step(kind, easier), easier)
