@@ -8,13 +8,14 @@ from polopt.methods import selfcorrect_clcs as paper
 from polopt.metrics import RevisedAnswers, t_interval
 from polopt.worlds import revisions
 
-SEEDS = range(5)
+# 0 to 4 were seen when the claim of the two halves was put apart from the mixture.
+SEEDS = range(5, 10)
 
 
-def measured(seed: int, kind: str, easier: bool = True) -> dict[str, float]:
+def measured(seed: int, kind: str, easier: bool = True, step_size: float | None = None) -> dict[str, float]:
     """Returns the exact numbers of a trained policy on held-out questions."""
     asked = questions(seed, heldout=True, easier=easier)
-    model = trained(seed, kind, easier)
+    model = trained(seed, kind, easier, step_size)
     names = np.arange(len(asked)).astype(str)
     data = RevisedAnswers.of_choices(model.first(asked), model.revised(asked), asked.answer, names)
     return dict(paper.SelfCorrection(resamples=1)(data).values)
@@ -47,34 +48,44 @@ def identity() -> Finding:
 
 
 @claim(
-    "Training to confirm right answers raises CL and lowers CS, training to correct wrong ones does the reverse, and both "
-    "together have the highest second accuracy, 5 points and more above supervised learning of the answers.",
+    "Training to confirm right answers raises CL and lowers CS; training to correct wrong ones does the reverse.",
+    kind="part",
+    baseline="the policy before training",
+)
+def each_half_trades() -> Finding:
+    halves = ("confidence", "critique")
+    rows = {kind: [measured(seed, kind, step_size=1.0) for seed in SEEDS] for kind in ("start", *halves)}
+    change = {
+        f"{name}, {kind}": t_interval([x[name] - y[name] for x, y in zip(rows[kind], rows["start"], strict=True)])
+        for kind in halves
+        for name in ("CL", "CS")
+    }
+    up = change["CL, confidence"].low > 0 and change["CS, critique"].low > 0
+    down = change["CS, confidence"].high < 0 and change["CL, critique"].high < 0
+    return Finding(
+        measured={name: found.estimate for name, found in change.items()},
+        criterion="95 % intervals of the changes, over 5 seeds, at one step size for both, lie on their sides of 0",
+        holds=up and down,
+        intervals={name: (found.low, found.high) for name, found in change.items()},
+    )
+
+
+@claim(
+    "Training on both halves gives the best second answers: 5 points and more above supervised learning of the answers, "
+    "and above either half alone.",
     kind="headline",
-    baseline="supervised learning of the answers, and either half alone, as many steps on as many dialogues",
+    baseline="supervised learning of the answers, and either half alone, as many steps on as many dialogues, each at its "
+    "best step size",
 )
 def mixture_wins() -> Finding:
-    rows: dict[str, list[dict[str, float]]] = {kind: [] for kind in ("start", *TRAINING)}
-    for seed in SEEDS:
-        for kind, found in rows.items():
-            found.append(measured(seed, kind))
-    table = {kind: {name: np.array([f[name] for f in found]) for name in found[0]} for kind, found in rows.items()}
-
-    def change(one: str, other: str, name: str) -> np.ndarray:
-        difference: np.ndarray = table[one][name] - table[other][name]
-        return difference
-
-    ways = [change("confidence", "start", "CL"), -change("confidence", "start", "CS")]
-    ways += [change("critique", "start", "CS"), -change("critique", "start", "CL")]
-    gains = {kind: t_interval(change("both", kind, "Acc2")) for kind in ("plain", "confidence", "critique")}
+    rows = {kind: np.array([measured(seed, kind)["Acc2"] for seed in SEEDS]) for kind in TRAINING}
+    gains = {kind: t_interval(rows["both"] - rows[kind]) for kind in ("plain", "confidence", "critique")}
     return Finding(
-        measured={f"Acc2, {kind}": float(table[kind]["Acc2"].mean()) for kind in rows}
-        | {f"{name}, {kind}": float(table[kind][name].mean()) for kind in rows for name in ("CL", "CS")}
+        measured={f"Acc2, {kind}": float(found.mean()) for kind, found in rows.items()}
         | {f"both less {kind}": gain.estimate for kind, gain in gains.items()},
-        criterion="on each of 5 seeds the two changes of either half have their sign; the 95 % interval of both less "
-        "plain, paired by seed, lies above 0.05, and of both less either half above 0",
-        holds=all((way > 0).all() for way in ways)
-        and gains["plain"].low > 0.05
-        and min(gain.low for gain in gains.values()) > 0,
+        criterion="95 % intervals of the differences, paired by 5 seeds, lie above 0.05 for supervised learning of the "
+        "answers and above 0 for either half",
+        holds=gains["plain"].low > 0.05 and min(gain.low for gain in gains.values()) > 0,
         intervals={f"both less {kind}": (gain.low, gain.high) for kind, gain in gains.items()},
         note="A softmax policy with linear logits, whose second answer sees its first one; held-out accuracies are "
         "exact. Wrong first answers are drawn from the policy as it was before. Checking is easier than answering here: "
@@ -89,7 +100,7 @@ def mixture_wins() -> Finding:
     baseline="supervised learning of the answers, as many steps on as many dialogues",
 )
 def no_gain_without_an_easier_check() -> Finding:
-    both, plain = (np.array([measured(s, kind, False)["Acc2"] for s in SEEDS]) for kind in ("both", "plain"))
+    both, plain = (np.array([measured(seed, kind, False)["Acc2"] for seed in SEEDS]) for kind in ("both", "plain"))
     found = t_interval(both - plain)
     return Finding(
         measured={"both": float(both.mean()), "plain": float(plain.mean()), "difference": found.estimate},

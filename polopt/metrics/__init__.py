@@ -83,6 +83,7 @@ from polopt.metrics.ranking import RankedPairs, idealised_margin, margin_at_loss
 from polopt.metrics.reward_distance import SampledRewardPair, TabularRewardPair, sampled_rewards
 from polopt.metrics.reward_regret import RewardRegret, reward_regret, worst_regret
 from polopt.metrics.routing import route, router_regret
+from polopt.metrics.revision_rounds import RevisionRounds
 from polopt.metrics.revisions import RevisedAnswers
 from polopt.metrics.row_format import MetricDataError, RowFormat
 from polopt.metrics.scaling import Sigmoid, fit_sigmoid
@@ -135,6 +136,7 @@ __all__ = [
     "ReleaseGate",
     "ReliabilityBin",
     "RevisedAnswers",
+    "RevisionRounds",
     "RewardDivergence",
     "RewardRegret",
     "RowFormat",

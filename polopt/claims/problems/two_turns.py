@@ -138,6 +138,8 @@ def best_step(kind: str, easier: bool) -> float:
     return max(STEP_SIZES, key=score)
 
 
-def trained(seed: int, kind: str, easier: bool = True) -> Reviser:
-    """Returns the policy of a kind of training at its best step size; of "start" the one before."""
-    return start(seed) if kind == "start" else descend(seed, kind, best_step(kind, easier), easier)
+def trained(seed: int, kind: str, easier: bool = True, step_size: float | None = None) -> Reviser:
+    """Returns the policy of a kind of training, at its best step size if none is given; of "start" the one before."""
+    if kind == "start":
+        return start(seed)
+    return descend(seed, kind, best_step(kind, easier) if step_size is None else step_size, easier)
