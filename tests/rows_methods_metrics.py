@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from polopt.checks.metric_rules import DataRow
 from polopt.lab.measured import (
+    answers_by_round,
     estimated_candidates,
     frontier_points,
     preferences_by_principle,
     ranked,
+    revised_samples,
     reward_pair,
     scored_answers,
 )
@@ -15,6 +17,8 @@ from polopt.methods.alignment_discretion import DiscretionAudit
 from polopt.methods.online_offline_gap import FrontierGap
 from polopt.methods.r_to_q import TokenCredit
 from polopt.methods.ranking_accuracy import RankingAccuracy
+from polopt.methods.selfcorrect_clcs import SelfCorrection
+from polopt.methods.selfcorrect_gen_vs_mc import RevisionDynamics
 from polopt.methods.sharpe_at_k import SharpeRatio
 from polopt.methods.starc import Dard, Epic, LeastL2, RewardDistance, Uncanonical, ValueLevelled, ValueShaped
 from polopt.objectives import SquaredLink
@@ -30,4 +34,6 @@ DATA_METRICS = {
     "Sharpe ratio": DataRow(SharpeRatio(threshold=0.0), estimated_candidates),
     "frontier gap": DataRow(FrontierGap(), frontier_points),
     "discretion": DataRow(DiscretionAudit(resamples=20, priority_resamples=2), preferences_by_principle),
+    "confidence and critique": DataRow(SelfCorrection(resamples=20), revised_samples),
+    "revision by round": DataRow(RevisionDynamics(resamples=20), answers_by_round),
 }

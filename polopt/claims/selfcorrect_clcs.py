@@ -128,7 +128,11 @@ def reference_lines() -> Finding:
         found = paper.selfcorrect_clcs(resamples=1)(RevisedAnswers(["q"], [a], [a], [1 - a]))
         perfect = min(perfect, found.values["RSS"])
     return Finding(
-        measured={"largest error": worst, "perfect reviser": float(perfect), "spread of the gain": float(np.ptp(gains))},
+        measured={
+            "largest error": worst,
+            "perfect reviser": float(perfect),
+            "spread of the gain": float(np.ptp(gains)),
+        },
         criterion="errors of at most 1e-12 at first accuracies 0.2, 0.5, 0.8; above 1 for the perfect reviser; the gain "
         "of the upper line differs by more than 0.05",
         holds=worst <= 1e-12 and perfect > 1 and float(np.ptp(gains)) > 0.05,

@@ -44,15 +44,24 @@ def recovers() -> Finding:
         for k in range(1, ROUNDS + 1):
             truth = {f"free, drift@{k}": 1 - keep, f"free, repair@{k}": fix * decay ** (k - 1)}
             worst = max(worst, *(abs(found.values[name] - value) for name, value in truth.items()))
-            inside += [found.intervals[name].low <= value <= found.intervals[name].high for name, value in truth.items()]
+            inside += [
+                found.intervals[name].low <= value <= found.intervals[name].high for name, value in truth.items()
+            ]
     point = found.values["free, fixed point"]
     exact = 0.25 / (1 - 0.92 + 0.25)
     return Finding(
-        measured={"largest error of a rate": worst, "fixed point": point, "exact": exact, "covered": float(np.mean(inside))},
+        measured={
+            "largest error of a rate": worst,
+            "fixed point": point,
+            "exact": exact,
+            "covered": float(np.mean(inside)),
+        },
         criterion="3,000 items and 5 rounds: errors of rates of at most 0.05, 95 % intervals that hold the rate in at "
         "least 16 of 20 cases, and an error of the fixed point of at most 0.02",
         holds=worst <= 0.05 and sum(inside) >= 16 and abs(point - exact) <= 0.02,
-        intervals={"fixed point": (found.intervals["free, fixed point"].low, found.intervals["free, fixed point"].high)},
+        intervals={
+            "fixed point": (found.intervals["free, fixed point"].low, found.intervals["free, fixed point"].high)
+        },
     )
 
 

@@ -13,6 +13,8 @@ from polopt.metrics import (
     FrontierCurves,
     PrinciplePreferences,
     RankedPairs,
+    RevisedAnswers,
+    RevisionRounds,
     ScoredTokens,
     TabularRewardPair,
 )
@@ -20,6 +22,8 @@ from polopt.metrics.discretion import COMPARISON_ROWS
 from polopt.metrics.estimated_policies import ESTIMATE_ROWS
 from polopt.metrics.frontier import FRONTIER_ROWS
 from polopt.metrics.ranking import PAIR_ROWS
+from polopt.metrics.revision_rounds import ROUND_ROWS
+from polopt.metrics.revisions import REVISED_ROWS
 from polopt.metrics.reward_rows import TRANSITION_ROWS
 from polopt.metrics.row_format import RowFormat
 from polopt.metrics.token_credit import TOKEN_ROWS
@@ -96,6 +100,22 @@ def estimated_candidates(seed: int) -> EstimatedPolicies:
     )
 
 
+def revised_samples(seed: int) -> RevisedAnswers:
+    """Returns 5 answers to each of 12 questions and their revisions, which are right as often as chance has it."""
+    draw = np.random.default_rng(seed)
+    return RevisedAnswers.of_samples(np.repeat(np.arange(12), 5), *draw.integers(0, 2, (2, 60)))
+
+
+def answers_by_round(seed: int) -> RevisionRounds:
+    """Returns the answers of two modes to 10 items in 3 rounds; the choices have probabilities."""
+    draw = np.random.default_rng(seed)
+    answer = draw.integers(0, 3, 60)
+    options = [*draw.dirichlet(np.ones(3), 30), *[None] * 30]
+    mode = np.repeat(["choices", "free"], 30)
+    item, at = np.tile(np.repeat(np.arange(10), 3), 2), np.tile(np.arange(3), 20)
+    return RevisionRounds(item, at, answer == 0, answer, options, mode)
+
+
 # Format -> data from a seed, that can be indexed by a permutation of len(data).
 EXAMPLES: dict[RowFormat, Callable[[int], Any]] = {
     TRANSITION_ROWS: reward_pair,
@@ -104,4 +124,6 @@ EXAMPLES: dict[RowFormat, Callable[[int], Any]] = {
     COMPARISON_ROWS: preferences_by_principle,
     TOKEN_ROWS: scored_answers,
     ESTIMATE_ROWS: estimated_candidates,
+    REVISED_ROWS: revised_samples,
+    ROUND_ROWS: answers_by_round,
 }

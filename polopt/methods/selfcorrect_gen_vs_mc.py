@@ -128,9 +128,7 @@ class RevisionDynamics(Metric):
             found = share_interval(each[:, part], each[:, whole], self.level, self.resamples, self.seed)
             if found is not None:
                 yield name, found
-        estimate, drawn = (
-            fixed_point(x) for x in (each.mean(0), resampled_means(each, self.resamples, self.seed))
-        )
+        estimate, drawn = (fixed_point(x) for x in (each.mean(0), resampled_means(each, self.resamples, self.seed)))
         if np.isfinite(estimate):
             yield "fixed point", percentile_interval(float(estimate), drawn, self.level, len(each))
 
@@ -172,7 +170,12 @@ def masses(chains: Chains, items: list[str] | None = None) -> Numbers:
     were revised, [P, 4]. items: those to return, all of them in the order of their names if None."""
     before, after = chains.correct[:, :-1], chains.correct[:, 1:]
     revised = ~np.isnan(after)
-    kinds = [(before == 1) & (after == 1), (before == 1) & revised, (before == 0) & (after == 1), (before == 0) & revised]
+    kinds = [
+        (before == 1) & (after == 1),
+        (before == 1) & revised,
+        (before == 0) & (after == 1),
+        (before == 0) & revised,
+    ]
     names, each = unit_means(chains.item, np.stack([kind.sum(1) for kind in kinds], 1))
     return each if items is None else each[np.searchsorted(names, items)]
 

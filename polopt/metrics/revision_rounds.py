@@ -67,7 +67,13 @@ class RevisionRounds:
         for name, default in {"answer": None, "probabilities": None, "mode": "answers", "sample": "0"}.items():
             given = getattr(self, name)
             cells = np.empty(n, object)
-            cells[:] = [default] * n if given is None else [default if x is None else x for x in given]
+            values = [default] * n if given is None else [default if x is None else x for x in given]
+            if len(values) != n:
+                raise MetricDataError(
+                    f"RevisionRounds: every column must be [N], found {len(values)} {name} of N = {n}"
+                )
+            for row, value in enumerate(values):  # a list of equally long lists would become a matrix
+                cells[row] = value
             object.__setattr__(self, name, cells)
         shapes = {f.name: getattr(self, f.name).shape for f in dataclasses.fields(self)}
         if not n or any(shape != (n,) for shape in shapes.values()):
