@@ -71,10 +71,10 @@ def each_half_trades() -> Finding:
 
 
 @claim(
-    "Training on both halves gives the best second answers: 5 points and more above supervised learning of the answers, "
+    "Training on both halves gives the best second answers: 5 points or more above supervised learning of answers, "
     "and above either half alone.",
     kind="headline",
-    baseline="supervised learning of the answers, and either half alone, as many steps on as many dialogues, each at its "
+    baseline="supervised learning of the answers, and either half alone, as many steps and dialogues, each at its "
     "best step size",
 )
 def mixture_wins() -> Finding:
@@ -83,12 +83,12 @@ def mixture_wins() -> Finding:
     return Finding(
         measured={f"Acc2, {kind}": float(found.mean()) for kind, found in rows.items()}
         | {f"both less {kind}": gain.estimate for kind, gain in gains.items()},
-        criterion="95 % intervals of the differences, paired by 10 seeds, lie above 0.05 for supervised learning of the "
+        criterion="95 % intervals of differences, paired by 10 seeds, lie above 0.05 for supervised learning of "
         "answers and above 0 for either half",
         holds=gains["plain"].low > 0.05 and min(gain.low for gain in gains.values()) > 0,
         intervals={f"both less {kind}": (gain.low, gain.high) for kind, gain in gains.items()},
         note="A softmax policy with linear logits, whose second answer sees its first one; held-out accuracies are "
-        "exact. Wrong first answers are drawn from the policy as it was before. Checking is easier than answering here: "
+        "exact. Wrong first answers are drawn from the policy as it was before. Checking is easier than answering: "
         "the second answer sees features without noise. Without that it is the limit below.",
     )
 
@@ -133,7 +133,7 @@ def reference_lines() -> Finding:
             "perfect reviser": float(perfect),
             "spread of the gain": float(np.ptp(gains)),
         },
-        criterion="errors of at most 1e-12 at first accuracies 0.2, 0.5, 0.8; above 1 for the perfect reviser; the gain "
+        criterion="errors of at most 1e-12 at first accuracies 0.2, 0.5, 0.8; above 1 for a perfect reviser; the gain "
         "of the upper line differs by more than 0.05",
         holds=worst <= 1e-12 and perfect > 1 and float(np.ptp(gains)) > 0.05,
     )

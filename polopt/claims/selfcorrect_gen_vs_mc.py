@@ -118,7 +118,7 @@ def stopping_costs_choices_nothing() -> Finding:
         criterion="the stopped accuracy is lower by at most 0.01 on each of 5 seeds of 1,000 items",
         holds=max(losses) <= 0.01,
         note="A right answer stays right with probability 0.99 and a wrong one is repaired with probability 0.05, in "
-        "every round: the accuracy is still below its fixed point, 0.83, after five rounds, so that each round left out "
+        "every round: the accuracy is still below its fixed point, 0.83, after five rounds: each round left out "
         "costs repairs. What stays the same is no sign that nothing is left to gain.",
     )
 

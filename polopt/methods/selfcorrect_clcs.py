@@ -49,7 +49,7 @@ def selfcorrect_clcs(*, level: float = 0.95, resamples: int = 1000, seed: int = 
 class SelfCorrection(Metric):
     """Acc1, Acc2, CL, CS and RSS of answers and their revisions; settings as those of the method `selfcorrect-clcs`.
 
-    Values: these, `gain` = Acc2 - Acc1, `lower line` and `upper line`. Rows: `first` and `revised` accuracy by question,
+    Values: these, `gain` = Acc2 - Acc1, `lower line` and `upper line`. Rows: `first` and `revised`, by question,
     in the order of their names.
     """
 

@@ -19,7 +19,8 @@ Numbers = NDArray[np.float64]
 @method(
     paper=Paper(
         title="Self-Correcting Large Language Models: Generation vs. Multiple Choice",
-        authors="Rahmani, Hossein A. and Krishna, Satyapriya and Wang, Xi and Naghiaei, Mohammadmehdi and Yilmaz, Emine",
+        authors="Rahmani, Hossein A. and Krishna, Satyapriya and Wang, Xi and Naghiaei, Mohammadmehdi and "
+        "Yilmaz, Emine",
         year=2025,
         arxiv="2511.09381",
     ),
@@ -38,8 +39,8 @@ def selfcorrect_gen_vs_mc(
         fixed point = CS / (1 - CL + CS)
 
     where s_k are the probabilities of the options, and CL = 1 - drift and CS = repair over all rounds together. If they
-    do not change from round to round, accuracy moves to the fixed point, whatever it was at first, and its distance from
-    there shrinks by the factor CL - CS in each round; where they change, the fixed point is no forecast.
+    do not change from round to round, accuracy moves to the fixed point, whatever it was at first, and its distance
+    from there shrinks by the factor CL - CS in each round; where they change, the fixed point is no forecast.
 
     `ever correct` counts answers that were right in some round so far: nobody could choose them without the key.
     `stopped accuracy` is that of a rule that needs none: stop at the first answer that is the one before, or at round

@@ -80,11 +80,12 @@ from polopt.metrics.passk import pass_all_k, pass_at_k
 from polopt.metrics.preference_audit import PreferenceAudit, PreferenceRow, audit_preferences
 from polopt.metrics.proxy import ProxyHacking, correlation, least_true_gain, proxy_hacking
 from polopt.metrics.ranking import RankedPairs, idealised_margin, margin_at_loss
+from polopt.metrics.replies import LoggedReplies
+from polopt.metrics.revision_rounds import RevisionRounds
+from polopt.metrics.revisions import RevisedAnswers
 from polopt.metrics.reward_distance import SampledRewardPair, TabularRewardPair, sampled_rewards
 from polopt.metrics.reward_regret import RewardRegret, reward_regret, worst_regret
 from polopt.metrics.routing import route, router_regret
-from polopt.metrics.revision_rounds import RevisionRounds
-from polopt.metrics.revisions import RevisedAnswers
 from polopt.metrics.row_format import MetricDataError, RowFormat
 from polopt.metrics.scaling import Sigmoid, fit_sigmoid
 from polopt.metrics.sequential import anytime_interval, anytime_p, evidence
@@ -115,6 +116,7 @@ __all__ = [
     "LoggedDataError",
     "LoggedDecisions",
     "LoggedMetric",
+    "LoggedReplies",
     "LoggedRow",
     "LoggedValues",
     "MarginalImportanceSampling",

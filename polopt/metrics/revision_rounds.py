@@ -43,7 +43,7 @@ class Chains:
 class RevisionRounds:
     """N answers; arrays or lists, [N] each.
 
-    item: names. round: 0 is the first answer, then 1, 2, ... correct: True or False. answer: what it is, for a comparison
+    item: names. round: 0 is the first answer, then 1, 2, ... correct: True or False. answer: what it is, to compare
     with the round before, None where unknown. probabilities: of the options, [C] each, None where unknown. mode: how
     answers are given, None where there is one way. sample: name of the chain where an item has several, None else.
 
@@ -84,8 +84,8 @@ class RevisionRounds:
             found = np.sort(self.round[rows])
             if not np.array_equal(found, np.arange(len(found))):
                 raise MetricDataError(
-                    f"item {item!r:.60}, mode {mode!r:.60}, sample {sample!r:.60}: rounds must be 0, 1, 2, ... once each, "
-                    f"found {found.tolist()!s:.60}"
+                    f"item {item!r:.60}, mode {mode!r:.60}, sample {sample!r:.60}: rounds must be 0, 1, 2, ... once each"
+                    f", found {found.tolist()!s:.60}"
                 )
             if len({np.shape(self.probabilities[row]) for row in rows if self.probabilities[row] is not None}) > 1:
                 raise MetricDataError(
@@ -144,7 +144,7 @@ def round_row(row: Mapping[str, Any], columns: Mapping[str, str] | None = None) 
     """Checks one answer of a file.
 
     Raises:
-        MetricDataError: a column that is missing, a round that is no whole number from 0 on, a `correct` that is neither
+        MetricDataError: a column that is missing, a round that is no whole number from 0 on, a `correct` neither
             true nor false, or probabilities that are none.
     """
     names = column_names(COLUMNS, columns)

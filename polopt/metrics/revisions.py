@@ -52,8 +52,8 @@ def decompose(right: ArrayLike, kept: ArrayLike, fixed: ArrayLike) -> Revision:
 class RevisedAnswers:
     """N answers and their revisions; arrays or lists, [N] each.
 
-    question: names; rows of one question are samples of it. right: probability that the first answer is right, 0 or 1 of
-    a sampled one. kept: that both are. fixed: that the revised one alone is.
+    question: names; rows of one question are samples of it. right: probability that the first answer is right, 0
+    or 1 of a sampled one. kept: that both are. fixed: that the revised one alone is.
 
     Raises:
         MetricDataError: arrays of different lengths or without rows, or probabilities out of place.
@@ -77,8 +77,8 @@ class RevisedAnswers:
         fine &= (self.fixed >= -small) & (self.fixed <= 1 - self.right + small)
         if not fine.all():
             raise MetricDataError(
-                f"RevisedAnswers: need 0 <= kept <= right <= 1 and 0 <= fixed <= 1 - right, row {int((~fine).argmax())} "
-                "has others"
+                f"RevisedAnswers: need 0 <= kept <= right <= 1 and 0 <= fixed <= 1 - right, row "
+                f"{int((~fine).argmax())} has others"
             )
 
     def __len__(self) -> int:
@@ -113,8 +113,8 @@ class RevisedAnswers:
         p, q, y = np.asarray(first, float), np.asarray(revised, float), np.asarray(answer, int)
         if p.ndim != 2 or q.shape != (*p.shape, p.shape[1]) or y.shape != p.shape[:1]:
             raise MetricDataError(
-                f"RevisedAnswers: first must be [N, C], revised [N, C, C] and answer [N], found {p.shape}, {q.shape} and "
-                f"{y.shape}"
+                f"RevisedAnswers: first must be [N, C], revised [N, C, C] and answer [N], found {p.shape}, "
+                f"{q.shape} and {y.shape}"
             )
         if (y < 0).any() or (y >= p.shape[1]).any():
             raise MetricDataError(f"RevisedAnswers: answer must be a place from 0 to {p.shape[1] - 1}")

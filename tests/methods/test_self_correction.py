@@ -184,7 +184,7 @@ def test_rounds_of_a_file(tmp_path: Path) -> None:
     rows = [{"item": "q", "round": k, "correct": k == 1, "answer": f"{k > 0}"} for k in range(3)]
     found = measure("selfcorrect-gen-vs-mc", written(tmp_path, *rows), stop=1).values
     assert (found["answers, accuracy@1"], found["answers, stopped accuracy"]) == (1.0, 1.0)
-    with pytest.raises(Exception, match="round must be 0, 1, 2, ..., found 0.5"):
+    with pytest.raises(Exception, match=r"round must be 0, 1, 2, ..., found 0\.5"):
         measure("selfcorrect-gen-vs-mc", written(tmp_path, {**rows[0], "round": 0.5}))
 
 

@@ -15,7 +15,7 @@ Numbers = NDArray[np.float64]
 FEATURES, CHOICES, TRAIN, HELDOUT, STEPS = 8, 4, 200, 500, 100
 STEP_SIZES = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 # Kind of training -> settings of the dialogues, and the fraction of the questions that makes as many of them.
-TRAINING: dict[str, tuple[dict[str, bool], float]] = {
+TRAINING: dict[str, tuple[dict[str, Any], float]] = {
     "plain": ({"confidence": False, "critique": False, "plain": True}, 1.0),
     "confidence": ({"critique": False}, 1.0),
     "critique": ({"confidence": False}, 1.0),
@@ -89,7 +89,7 @@ def wrong_answers(seed: int, asked: Questions) -> NDArray[np.int64]:
 
 
 def dialogues(seed: int, kind: str, easier: bool) -> tuple[Questions, NDArray[np.int64], NDArray[np.int64]]:
-    """Returns the question of each dialogue, its first answer [N], -1 where there is none, and the one to imitate [N]."""
+    """Returns the question of each dialogue, its first answer [N], -1 without one, and the one to imitate [N]."""
     asked = questions(seed, easier=easier)
     settings, fraction = TRAINING[kind]
     count = round(fraction * len(asked))
