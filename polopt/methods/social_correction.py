@@ -16,7 +16,7 @@ Numbers = NDArray[np.float64]
 
 @method(
     paper=Paper(
-        title="Corrective or Backfire: Can Language Models React to Social Correction?",
+        title="Corrective or Backfire: Characterizing and Predicting User Response to Social Correction",
         authors="He, Bing and Ma, Yingchen and Ahamad, Mustaque and Kumar, Srijan",
         year=2024,
         arxiv="2403.04852",
@@ -42,7 +42,7 @@ def social_correction(
     given there. If nothing meets the limit, the replies that backfire least are given, with a caution.
 
     The paper is a study of responses and of their prediction; it has no policy. The learner is ours, and so is the
-    limit, without which this would be a machine for persuasion. The text of the paper was not seen for this. Values of
+    limit, without which this would be a machine for persuasion. Its abstract alone was seen. Values of
     the learned policy are of halves of the log that it was not learned from.
 
     backfire: the limit. weight: of harm in the objective. margin: in standard errors, how cautious the limit is.
@@ -53,8 +53,8 @@ def social_correction(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LearnedReplies:
-    """A policy over X contexts and A replies. contexts, replies: names. probability: [X, A]. corrective, harmful: [X, A]
-    the model's probabilities. feasible: whether the limit is met."""
+    """A policy over X contexts and A replies. contexts, replies: names. probability: [X, A]. corrective, harmful: [X, A] the
+    model's probabilities. feasible: whether the limit is met."""
 
     contexts: list[str]
     replies: list[str]
@@ -94,7 +94,8 @@ class ReplyPolicy(Metric):
             raise ValueError(f"{where}: need backfire in [0, 1], level in (0, 1), found {self.backfire}, {self.level}")
         if min(self.weight, self.margin) < 0 or self.shrink <= 0:
             raise ValueError(
-                f"{where}: need weight and margin >= 0 and shrink > 0, found {self.weight}, {self.margin}, {self.shrink}"
+                f"{where}: need weight and margin >= 0 and shrink > 0, found "
+                f"{self.weight}, {self.margin}, {self.shrink}"
             )
 
     def measure(self, data: LoggedReplies) -> Measured:
@@ -115,8 +116,8 @@ class ReplyPolicy(Metric):
         cautions = list(learned["net"][1])
         if not all(self.learn(data[half]).feasible for half in data.halves(self.seed)):
             cautions.append(
-                f"no policy keeps backfire and its margin within {self.backfire:g}: the replies that backfire least are "
-                "given"
+                f"no policy keeps backfire and its margin within {self.backfire:g}: the replies that backfire "
+                "least are given"
             )
         if intervals["learned backfire"].high > self.backfire:
             cautions.append(f"the log does not show that backfire is at most {self.backfire:g}")
@@ -200,8 +201,8 @@ def doubly_robust(
 def constrained(
     gain: Numbers, harm: Numbers, share: Numbers, allowed: NDArray[np.bool_], limit: float
 ) -> tuple[Numbers, bool]:
-    """Solves max sum share pi gain with sum share pi harm <= limit over policies [X, A]; returns the policy, and whether
-    the limit can be met. If it cannot, harm is minimised."""
+    """Solves max sum share pi gain with sum share pi harm <= limit over policies [X, A]; returns the policy, and
+    whether the limit can be met. If it cannot, harm is minimised."""
     from scipy.optimize import linprog
 
     X, A = gain.shape

@@ -84,8 +84,8 @@ class RevisionRounds:
             found = np.sort(self.round[rows])
             if not np.array_equal(found, np.arange(len(found))):
                 raise MetricDataError(
-                    f"item {item!r:.60}, mode {mode!r:.60}, sample {sample!r:.60}: rounds must be 0, 1, 2, ... once each"
-                    f", found {found.tolist()!s:.60}"
+                    f"item {item!r:.60}, mode {mode!r:.60}, sample {sample!r:.60}: rounds must be 0, 1, 2, ... once "
+                    f"each, found {found.tolist()!s:.60}"
                 )
             if len({np.shape(self.probabilities[row]) for row in rows if self.probabilities[row] is not None}) > 1:
                 raise MetricDataError(

@@ -42,12 +42,13 @@ class Readers:
 
 def readers(seed: int, confounded: bool = True) -> Readers:
     """Returns a random problem. Readers of some types respond well and of others badly, whatever the reply; the log
-    gives each reply mostly to types of its own, so that bad replies meet good readers."""
+    gives each reply mostly to types of its own, so that bad replies meet good readers. Replies that correct more often
+    tend to backfire more often, too."""
     draw = np.random.default_rng([seed, 0])
     reply = draw.normal(0, 0.7, (TOPICS, 1, REPLIES))
     mood = np.linspace(-2, 2, TYPES)[None, :, None]
     good = reply + mood + draw.normal(0, 0.3, (TOPICS, TYPES, REPLIES))
-    bad = -1.5 - 0.7 * reply - mood + draw.normal(0, 0.5, (TOPICS, 1, REPLIES))
+    bad = -1.5 + 0.5 * reply - mood + draw.normal(0, 0.5, (TOPICS, 1, REPLIES))
     odds = np.exp(np.stack([good, np.full_like(good, 1.0), bad], -1))
     lean = -1.5 * reply * mood if confounded else np.zeros((TOPICS, TYPES, REPLIES))
     p = np.exp(lean - lean.max(-1, keepdims=True))
