@@ -87,7 +87,7 @@ class SelfCorrection(Metric):
         values = {name: interval.estimate for name, interval in intervals.items()}
         first = float(found.first)
         values |= {"lower line": first**2, "upper line": 2 * first - first**2}
-        return Measured(values, intervals, {"first": a, "revised": k + f}, self.cautions(first, len(a)))
+        return Measured(values, intervals, {"first": a, "revised": k + f}, self.doubts(first, len(a)))
 
     def score(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
         """Returns RSS, not a number where the first accuracy is 0 or 1."""
@@ -95,7 +95,7 @@ class SelfCorrection(Metric):
             spread = 2 * first * (1 - first)
             return np.where(spread > 0, (second - first**2) / spread, np.nan)
 
-    def cautions(self, first: float, questions: int) -> tuple[str, ...]:
+    def doubts(self, first: float, questions: int) -> tuple[str, ...]:
         found = []
         if first in (0.0, 1.0):
             found.append(f"Acc1 is {first:g}: {'CL' if first == 0 else 'CS'} and RSS are undefined, and left out")

@@ -43,7 +43,8 @@ def social_correction(
 
     The paper is a study of responses and of their prediction; it has no policy. The learner is ours, and so is the
     limit, without which this would be a machine for persuasion. Its abstract alone was seen. Values of
-    the learned policy are of halves of the log that it was not learned from.
+    the learned policy are of halves of the log that it was not learned from; where harm is rare their intervals are a
+    little short.
 
     backfire: the limit. weight: of harm in the objective. margin: in standard errors, how cautious the limit is.
     shrink: rows that the model adds to each context's, of the reply's mean in all contexts. level: of the intervals.
@@ -144,9 +145,8 @@ class ReplyPolicy(Metric):
             cells[4, own] = np.where(known, (policy.probability * q).sum(1)[context], 0.0)
         with np.errstate(divide="ignore"):
             reward, own_logp, target, q, v = cells[0], np.log(cells[1]), np.log(cells[2]), cells[3], cells[4]
-        table = LoggedDecisions(
-            np.ones(len(data)), *(x[:, None] for x in (reward, own_logp, target)), q=q[:, None], v=v[:, None]
-        )  # type: ignore[arg-type]
+        ones, columns = np.ones(len(data), np.int64), (x[:, None] for x in (reward, own_logp, target))
+        table = LoggedDecisions(ones, *columns, q=q[:, None], v=v[:, None])
         found = DoublyRobust(model=LoggedValues(), level=self.level)(table)
         return found.intervals["estimate"], found.cautions
 
