@@ -9,6 +9,7 @@ from polopt.lab.measured import (
     frontier_points,
     preferences_by_principle,
     ranked,
+    replied,
     revised_samples,
     reward_pair,
     scored_answers,
@@ -20,6 +21,7 @@ from polopt.methods.ranking_accuracy import RankingAccuracy
 from polopt.methods.selfcorrect_clcs import SelfCorrection
 from polopt.methods.selfcorrect_gen_vs_mc import RevisionDynamics
 from polopt.methods.sharpe_at_k import SharpeRatio
+from polopt.methods.social_correction import ReplyPolicy
 from polopt.methods.starc import Dard, Epic, LeastL2, RewardDistance, Uncanonical, ValueLevelled, ValueShaped
 from polopt.objectives import SquaredLink
 
@@ -36,4 +38,5 @@ DATA_METRICS = {
     "discretion": DataRow(DiscretionAudit(resamples=20, priority_resamples=2), preferences_by_principle),
     "confidence and critique": DataRow(SelfCorrection(resamples=20), revised_samples),
     "revision by round": DataRow(RevisionDynamics(resamples=20), answers_by_round),
+    "replies": DataRow(ReplyPolicy(backfire=0.3), replied),
 }

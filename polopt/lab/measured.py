@@ -11,6 +11,7 @@ import torch
 from polopt.metrics import (
     EstimatedPolicies,
     FrontierCurves,
+    LoggedReplies,
     PrinciplePreferences,
     RankedPairs,
     RevisedAnswers,
@@ -22,6 +23,7 @@ from polopt.metrics.discretion import COMPARISON_ROWS
 from polopt.metrics.estimated_policies import ESTIMATE_ROWS
 from polopt.metrics.frontier import FRONTIER_ROWS
 from polopt.metrics.ranking import PAIR_ROWS
+from polopt.metrics.replies import OUTCOMES, REPLY_ROWS
 from polopt.metrics.revision_rounds import ROUND_ROWS
 from polopt.metrics.revisions import REVISED_ROWS
 from polopt.metrics.reward_rows import TRANSITION_ROWS
@@ -116,6 +118,13 @@ def answers_by_round(seed: int) -> RevisionRounds:
     return RevisionRounds(item, at, answer == 0, answer, options, mode)
 
 
+def replied(seed: int) -> LoggedReplies:
+    """Returns 200 replies of three kinds in two contexts, and random responses, 30 % of which backfire."""
+    draw = np.random.default_rng(seed)
+    outcome = draw.choice(OUTCOMES, 200, p=[0.4, 0.3, 0.3])
+    return LoggedReplies(draw.integers(0, 2, 200), draw.integers(0, 3, 200), outcome, np.full(200, 1 / 3))
+
+
 # Format -> data from a seed, that can be indexed by a permutation of len(data).
 EXAMPLES: dict[RowFormat, Callable[[int], Any]] = {
     TRANSITION_ROWS: reward_pair,
@@ -124,6 +133,7 @@ EXAMPLES: dict[RowFormat, Callable[[int], Any]] = {
     COMPARISON_ROWS: preferences_by_principle,
     TOKEN_ROWS: scored_answers,
     ESTIMATE_ROWS: estimated_candidates,
+    REPLY_ROWS: replied,
     REVISED_ROWS: revised_samples,
     ROUND_ROWS: answers_by_round,
 }
