@@ -11,6 +11,7 @@ from polopt.worlds.guess import GuessNumber
 from polopt.worlds.labelled import LabelledReader, RankedReader
 from polopt.worlds.noisy import NoisyTasks
 from polopt.worlds.pairs import PairReader
+from polopt.worlds.policy_graph import PolicyGraph, PolicyTest, policy_test_rows, policy_violations
 from polopt.worlds.protocol import (
     Episode,
     EpisodeError,
@@ -44,6 +45,8 @@ __all__ = [
     "NoisyTasks",
     "OneAnswer",
     "PairReader",
+    "PolicyGraph",
+    "PolicyTest",
     "RankedReader",
     "RatedAnswer",
     "ReasoningGym",
@@ -65,6 +68,8 @@ __all__ = [
     "environment",
     "make_verifier",
     "parse_world",
+    "policy_test_rows",
+    "policy_violations",
     "read_texts",
     "revision_dialogues",
     "signals_of",
