@@ -49,7 +49,8 @@ def direct(data: LoggedReplies, allowed: float) -> np.ndarray:
     baseline="the model's predictions without propensities, under the same limit",
 )
 def confounded() -> Finding:
-    ours, theirs = [], []
+    ours: list[float] = []
+    theirs: list[float] = []
     for seed in SEEDS:
         problem = readers(seed)
         data, most = problem.log(ROWS, seed), best(problem)
@@ -64,8 +65,8 @@ def confounded() -> Finding:
         "the model alone, paired by 10 problems, above 0.05",
         holds=found.estimate >= 0.95 and other.low > 0.05,
         intervals={"share of the best": (found.low, found.high), "difference": (other.low, other.high)},
-        note="Without a margin it may be a little above the limit, and so above the best within it. Four topics, six replies, readers "
-        "of eight types that only the log knew, 6,000 rows.",
+        note="Without a margin it may be a little above the limit, and so above the best within it. Four topics, "
+        "six replies, readers of eight types that only the log knew, 6,000 rows.",
     )
 
 
@@ -76,7 +77,8 @@ def confounded() -> Finding:
     baseline="the same learner without a limit",
 )
 def within_the_limit() -> Finding:
-    kept, free = [], []
+    kept: list[float] = []
+    free: list[float] = []
     for seed in SEEDS:
         problem = readers(seed)
         data, most = problem.log(ROWS, seed), limit(problem) + 0.01
@@ -92,8 +94,8 @@ def within_the_limit() -> Finding:
 
 
 @claim(
-    "Intervals of the learned policy, from the halves that it was not learned from, hold its true rates about as often as "
-    "their level says.",
+    "Intervals of the learned policy, from the halves that it was not learned from, hold its true rates about as "
+    "often as their level says.",
     kind="ours",
 )
 def covers() -> Finding:

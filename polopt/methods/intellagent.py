@@ -20,26 +20,26 @@ from polopt.metrics.resampling import share_interval, unit_means
         year=2025,
         arxiv="2501.11067",
     ),
-    changes="Tests come from walks over a graph of the rules that come up together, of a difficulty that is set; success "
+    changes="Tests come from walks over a graph of the rules that come up together, of a set difficulty; success "
     "is reported by difficulty, by rule and by pair of rules.",
     room="metrics",
     tier="reading",
 )
 def intellagent(*, pairs: int = 10, level: float = 0.95, resamples: int = 1000, seed: int = 0) -> PolicyTestReport:
-    """Rules have challenge scores c, and pairs of them weights w, how likely both come up in one conversation. A test of
-    difficulty K or more is a walk over rules i_1, i_2, ...,
+    """Rules have challenge scores c, and pairs of them weights w, how likely both come up in one conversation. A test
+    of difficulty K or more is a walk over rules i_1, i_2, ...,
 
         P(i_1) = 1 / P,    P(i_{t+1} = j | i_1, ..., i_t) ~ w(i_t, j) 1[j not among i_1, ..., i_t]
         difficulty = c(i_1) + ... + c(i_t) >= K
 
-    `worlds.PolicyGraph` samples them, `worlds.policy_test_rows` makes a data set of them, and `worlds.policy_violations` judges a
-    conversation by checks that are rules. This metric reads the results: a run succeeds if no rule that it tests is
+    `worlds.PolicyGraph` samples them, `worlds.policy_test_rows` makes a data set of them, and
+    `worlds.policy_violations` judges a conversation by checks that are rules. This metric reads the results: a run succeeds if no rule that it tests is
     broken; a rule's rate is of the runs that test it, and a pair's of the runs that test both, where either is broken.
 
     The authors' program lets a walk return to a rule, and fails where nothing has weight; here a rule comes once, and a
     walk without neighbours ends. It judges by a model, which this leaves to others. A walk overshoots K by the last
-    score: difficulty is the sum, not K. Extraction of rules and scores from a prompt, and the simulated user, are models'
-    work and not part of this.
+    score: difficulty is the sum, not K. Extraction of rules and scores from a prompt, and the simulated user, are
+    models' work and not part of this.
 
     pairs: of these only those with as many runs are reported. level: of the intervals, Wilson's of single runs, and
     bootstrap ones over events with several. They are not corrected for the number of pairs. resamples, seed: of those.
@@ -70,12 +70,15 @@ class PolicyTestReport(Metric):
 
     def measure(self, data: PolicyTestResults) -> Measured:
         tested, broken = data.tables()
-        names, failed = data.names(), broken.any(1)
+        names = data.names()
+        failed: NDArray[np.bool_] = np.asarray(broken.any(1))
         every = np.ones(len(data), bool)
         intervals = {"success": self.rate(data, ~failed, every)}
         levels = np.unique(data.difficulty)
         for difficulty in levels:
-            intervals[f"success at {difficulty:g}"] = self.rate(data, ~failed, data.difficulty == difficulty)
+            intervals[f"success at {difficulty:g}"] = self.rate(
+                data, ~failed, np.asarray(data.difficulty == difficulty)
+            )
         for i, name in enumerate(names):
             intervals[f"violations of {name}"] = self.rate(data, broken[:, i], tested[:, i])
         for i, j in itertools.combinations(range(len(names)), 2):

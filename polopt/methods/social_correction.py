@@ -54,8 +54,8 @@ def social_correction(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LearnedReplies:
-    """A policy over X contexts and A replies. contexts, replies: names. probability: [X, A]. corrective, harmful: [X, A] the
-    model's probabilities. feasible: whether the limit is met."""
+    """A policy over X contexts and A replies. contexts, replies: names. probability: [X, A]. corrective, harmful: [X, A]
+    the model's probabilities. feasible: whether the limit is met."""
 
     contexts: list[str]
     replies: list[str]
@@ -145,8 +145,14 @@ class ReplyPolicy(Metric):
             cells[4, own] = np.where(known, (policy.probability * q).sum(1)[context], 0.0)
         with np.errstate(divide="ignore"):
             reward, own_logp, target, q, v = cells[0], np.log(cells[1]), np.log(cells[2]), cells[3], cells[4]
-        ones, columns = np.ones(len(data), np.int64), (x[:, None] for x in (reward, own_logp, target))
-        table = LoggedDecisions(ones, *columns, q=q[:, None], v=v[:, None])
+        table = LoggedDecisions(
+            np.ones(len(data), np.int64),
+            reward[:, None],
+            own_logp[:, None],
+            target[:, None],
+            q=q[:, None],
+            v=v[:, None],
+        )
         found = DoublyRobust(model=LoggedValues(), level=self.level)(table)
         return found.intervals["estimate"], found.cautions
 

@@ -22,8 +22,8 @@ class PolicyTestResults:
     those that were broken. difficulty: numbers.
 
     Raises:
-        MetricDataError: lists of different lengths or without rows, a run that tests nothing, a broken rule that was not
-            tested, or a difficulty that is no finite number.
+        MetricDataError: lists of different lengths or without rows, a run that tests nothing, a broken rule that was
+            not tested, or a difficulty that is no finite number.
     """
 
     event: Any
@@ -52,8 +52,8 @@ class PolicyTestResults:
 
     def __getitem__(self, rows: Sequence[int] | NDArray[Any]) -> PolicyTestResults:
         at = np.arange(len(self))[rows]
-        lists = ([each[i] for i in at] for each in (self.policies, self.violated))
-        return PolicyTestResults(self.event[at], *lists, self.difficulty[at])
+        tested, broken = ([each[i] for i in at] for each in (self.policies, self.violated))
+        return PolicyTestResults(self.event[at], tested, broken, self.difficulty[at])
 
     def names(self) -> list[str]:
         """Returns the rules that were tested."""

@@ -29,8 +29,8 @@ class PolicyTest:
 class PolicyGraph:
     """Rules, how hard each is to keep, and how often two come up in one conversation.
 
-    policies: [P] names. challenge: [P] scores above 0, in the paper 1 to 5. weight: [P, P] symmetric, at least 0, in the
-    paper 0 to 10; the diagonal is not read.
+    policies: [P] names. challenge: [P] scores above 0, in the paper 1 to 5. weight: [P, P] symmetric, at least 0, in
+    the paper 0 to 10; the diagonal is not read.
 
     Raises:
         PolicyGraphError: shapes that do not fit, equal names, or numbers out of place.
