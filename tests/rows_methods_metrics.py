@@ -13,8 +13,10 @@ from polopt.lab.measured import (
     revised_samples,
     reward_pair,
     scored_answers,
+    tested_rules,
 )
 from polopt.methods.alignment_discretion import DiscretionAudit
+from polopt.methods.intellagent import PolicyTestReport
 from polopt.methods.online_offline_gap import FrontierGap
 from polopt.methods.r_to_q import TokenCredit
 from polopt.methods.ranking_accuracy import RankingAccuracy
@@ -39,4 +41,5 @@ DATA_METRICS = {
     "confidence and critique": DataRow(SelfCorrection(resamples=20), revised_samples),
     "revision by round": DataRow(RevisionDynamics(resamples=20), answers_by_round),
     "replies": DataRow(ReplyPolicy(backfire=0.3), replied),
+    "tests of rules": DataRow(PolicyTestReport(pairs=5, resamples=20), tested_rules),
 }

@@ -12,6 +12,7 @@ from polopt.metrics import (
     EstimatedPolicies,
     FrontierCurves,
     LoggedReplies,
+    PolicyTestResults,
     PrinciplePreferences,
     RankedPairs,
     RevisedAnswers,
@@ -22,6 +23,7 @@ from polopt.metrics import (
 from polopt.metrics.discretion import COMPARISON_ROWS
 from polopt.metrics.estimated_policies import ESTIMATE_ROWS
 from polopt.metrics.frontier import FRONTIER_ROWS
+from polopt.metrics.policy_tests import RESULT_ROWS
 from polopt.metrics.ranking import PAIR_ROWS
 from polopt.metrics.replies import OUTCOMES, REPLY_ROWS
 from polopt.metrics.revision_rounds import ROUND_ROWS
@@ -125,6 +127,15 @@ def replied(seed: int) -> LoggedReplies:
     return LoggedReplies(draw.integers(0, 2, 200), draw.integers(0, 3, 200), outcome, np.full(200, 1 / 3))
 
 
+def tested_rules(seed: int) -> PolicyTestResults:
+    """Returns 80 runs of 40 tests of two to four of six rules, each of which is broken in a fifth of them."""
+    draw = np.random.default_rng(seed)
+    tested = [draw.permutation(6)[: draw.integers(2, 5)] for _ in range(40)]
+    runs = [rules for rules in tested for _ in range(2)]
+    broken = [[rule for rule in rules if draw.random() < 0.2] for rules in runs]
+    return PolicyTestResults(np.repeat(np.arange(40), 2), runs, broken, [2 * len(rules) for rules in runs])
+
+
 # Format -> data from a seed, that can be indexed by a permutation of len(data).
 EXAMPLES: dict[RowFormat, Callable[[int], Any]] = {
     TRANSITION_ROWS: reward_pair,
@@ -133,6 +144,7 @@ EXAMPLES: dict[RowFormat, Callable[[int], Any]] = {
     COMPARISON_ROWS: preferences_by_principle,
     TOKEN_ROWS: scored_answers,
     ESTIMATE_ROWS: estimated_candidates,
+    RESULT_ROWS: tested_rules,
     REPLY_ROWS: replied,
     REVISED_ROWS: revised_samples,
     ROUND_ROWS: answers_by_round,

@@ -54,8 +54,11 @@ def social_correction(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LearnedReplies:
-    """A policy over X contexts and A replies. contexts, replies: names. probability: [X, A]. corrective, harmful: [X, A]
-    the model's probabilities. feasible: whether the limit is met."""
+    """A policy over X contexts and A replies.
+
+    contexts, replies: names. probability: [X, A]. corrective, harmful: [X, A] the model's probabilities. feasible:
+    whether the limit is met.
+    """
 
     contexts: list[str]
     replies: list[str]
