@@ -34,7 +34,7 @@ def intellagent(*, pairs: int = 10, level: float = 0.95, resamples: int = 1000, 
 
     `worlds.PolicyGraph` samples them, `worlds.policy_test_rows` makes a data set of them, and
     `worlds.policy_violations` judges a conversation by checks that are rules. This metric reads the results: a run
-    succeeds if no rule that it tests is broken; a rule's rate is of the runs that test it, and a pair's of the runs that
+    succeeds if no rule that it tests is broken; a rule's rate is of the runs that test it, and a pair's of those that
     test both, where either is broken.
 
     The authors' program lets a walk return to a rule, and fails where nothing has weight; here a rule comes once, and a

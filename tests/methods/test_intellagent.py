@@ -57,7 +57,7 @@ def test_tests_are_a_data_set_with_a_validator(tmp_path: Path) -> None:
     tests = [PolicyTest(("polite", "brief"), 3.0), PolicyTest(("brief",), 1.0)]
     rows = policy_test_rows(tests, lambda test: {"prompt": f"Obey {' and '.join(test.policies)}.", "answer": "-"})
     (tmp_path / "tests.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    tasks = DatasetReader(f"{tmp_path}/checks.py:kept", kind_field="difficulty").read(tmp_path / "tests.jsonl")
+    tasks = DatasetReader(f"{tmp_path}/checks.py:kept").read(tmp_path / "tests.jsonl")
     values = []
     for i, answer in ((0, "yes please"), (0, "yes"), (1, "yes")):
         episode = tasks.episode(tasks[i])
