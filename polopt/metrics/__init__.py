@@ -52,6 +52,7 @@ from polopt.metrics.feedback import ReleaseGate, auroc, chronological, release_g
 from polopt.metrics.filtering import most_reliable, r_squared
 from polopt.metrics.frontier import FrontierCurves, frontier
 from polopt.metrics.hacking import RewardDivergence, reward_parting
+from polopt.metrics.induced import InducedMetric, WrittenFeedback
 from polopt.metrics.intervals import (
     Interval,
     bootstrap,
@@ -112,6 +113,7 @@ __all__ = [
     "EstimatedPolicies",
     "FrontierCurves",
     "GradientNoise",
+    "InducedMetric",
     "Interval",
     "LeastError",
     "LoggedDataError",
@@ -158,6 +160,7 @@ __all__ = [
     "WeightLimit",
     "WeightedTerms",
     "WeightsError",
+    "WrittenFeedback",
     "annotator_agreement",
     "anytime_interval",
     "anytime_p",
