@@ -10,18 +10,22 @@ from polopt.methods import autolibra as paper
 from polopt.metrics import t_interval
 from polopt.metrics.induced import InducedMetric, WordJudge
 
-SEEDS = range(5)
-TRAJECTORIES = 60
+# 0 to 4 were seen: 30 trajectories to induce from leave out behaviours that nobody remarked on twice.
+SEEDS = range(10, 15)
+TRAJECTORIES = 120  # half of them to induce from
 
 
 @claim(
-    "From feedback on 60 trajectories the loop recovers the hidden behaviours, covers nine tenths of held-out remarks, "
-    "and rates little that nobody could remark on.",
+    "From feedback on 60 trajectories the loop recovers the hidden behaviours and covers nine tenths of remarks "
+    "on other 60.",
     kind="part",
     baseline="metrics of the same words, put together at random",
 )
 def recovers() -> Finding:
-    found, coverage, redundancy, random = [], [], [], []
+    found: list[int] = []
+    coverage: list[float] = []
+    redundancy: list[float] = []
+    random: list[float] = []
     for seed in SEEDS:
         data = feedback(TRAJECTORIES, seed)
         metric = paper.autolibra(resamples=50)
@@ -45,24 +49,26 @@ def recovers() -> Finding:
             "redundancy": max(redundancy),
             "coverage of random metrics": float(np.mean(random)),
         },
-        criterion="at least 7 of 8 behaviours, coverage of at least 0.9 on the held-out half, on each of 5 seeds; at most "
-        "0.5 for metrics whose examples are mixed",
+        criterion="at least 7 of 8 behaviours, coverage of at least 0.9 on the held-out half, on each of 5 seeds; at "
+        "most 0.5 for metrics whose examples are mixed",
         holds=min(found) >= 7 and min(coverage) >= 0.9 and float(np.mean(random)) <= 0.5,
         note="Feedback is written from templates in the words of the records. Redundancy is reported, not judged: of "
         "four behaviours that occur one to three are remarked on, so that half of all right ratings match nothing.",
     )
 
 
-def steps_to(reward: np.ndarray, good: np.ndarray, step_size: float, most: int = 3000) -> int:
-    """Returns the steps of exact policy gradient until 80 % success. The policy does each behaviour well or badly,
-    independently; reward: [256] of every trajectory, good: [256, 8]."""
-    theta = np.zeros(good.shape[1])
+def steps_to(reward: np.ndarray, good: np.ndarray, step_size: float, seed: int, most: int = 1000) -> int:
+    """Returns the REINFORCE steps of 16 trajectories until 80 % success, computed exactly. The policy does each
+    behaviour well or badly, independently; reward: [256] of every trajectory, good: [256, 8]."""
+    draw, theta = np.random.default_rng(seed), np.zeros(good.shape[1])
+    place = 2 ** np.arange(good.shape[1])[::-1]
     for step in range(most):
         p = 1 / (1 + np.exp(-theta))
-        chance = np.prod(np.where(good, p, 1 - p), 1)
-        if chance[good.all(1)].sum() >= 0.8:
+        if p.prod() >= 0.8:
             return step
-        theta += step_size * (chance * reward) @ (good - p)
+        done = draw.random((16, len(p))) < p
+        paid = reward[done @ place]
+        theta += step_size * (paid - paid.mean()) @ (done - p) / 16
     return most
 
 
@@ -70,47 +76,48 @@ def steps_to(reward: np.ndarray, good: np.ndarray, step_size: float, most: int =
     "Ratings by the induced metrics, added to the reward for success, bring it to 80 % in two thirds of the steps or "
     "fewer.",
     kind="headline",
-    baseline="the reward for success alone, and ratings by metrics whose signs are drawn at random, each at its best step "
-    "size",
+    baseline="the reward for success alone, and ratings whose signs are drawn at random, each at its best step size",
 )
 def speeds_learning() -> Finding:
     good = np.array(list(itertools.product([0, 1], repeat=len(BEHAVIOURS))), bool)
     success = good.all(1).astype(float)
     records = [record(np.where(row, 1, -1).tolist()) for row in good]
-    grid = (0.3, 1.0, 3.0, 10.0, 30.0)
-    alone = min(steps_to(success, good, size) for size in grid)
-    ratios, scrambled = [], []
+    metric = paper.autolibra(resamples=50)
+    steps: dict[str, list[int]] = {"success": [], "traits": [], "random signs": []}
     for seed in SEEDS:
-        metric = paper.autolibra(resamples=50)
-        induced = metric.induce(feedback(TRAJECTORIES, 50 + seed))
+        induced = metric.induce(feedback(TRAJECTORIES // 2, 50 + seed))
         ratings = np.array([[metric.judge(text, m) for m in induced] for text in records], float)
         signs = np.random.default_rng(seed).choice([-1.0, 1.0], len(induced))
-        for each, table in ((ratios, ratings), (scrambled, ratings * signs)):
-            each.append(alone / min(steps_to(success + 0.1 * table.mean(1), good, size) for size in grid))
-    times = t_interval(ratios) if np.ptp(ratios) > 0 else None
+        rewards = {"success": success, "traits": success + ratings.mean(1)}
+        rewards["random signs"] = success + ratings @ signs / len(signs)
+        for name, reward in rewards.items():
+            # The step size is chosen on two runs that do not count.
+            sizes = (1.0, 3.0, 10.0, 30.0)
+            tuned = {size: sum(steps_to(reward, good, size, 900 + i) for i in range(2)) for size in sizes}
+            steps[name].append(steps_to(reward, good, min(tuned, key=lambda size: tuned[size]), seed))
+    quotients = [a / b for a, b in zip(steps["success"], steps["traits"], strict=True)]
+    found = t_interval(np.log(quotients))
     return Finding(
-        measured={
-            "times as fast": float(np.mean(ratios)),
-            "least": float(min(ratios)),
-            "with random signs": float(np.mean(scrambled)),
-            "steps alone": float(alone),
-        },
-        criterion="at least 1.5 times as fast with the metrics of each of 5 sets of feedback; below 1.5 in the mean with "
-        "random signs",
-        holds=min(ratios) >= 1.5 and float(np.mean(scrambled)) < 1.5,
-        intervals={} if times is None else {"times as fast": (times.low, times.high)},
-        note="Exact gradients over all 256 trajectories of eight behaviours, each well or badly done; success is all of "
-        "them well done. The ratings are dense and the success is not: the traits are the success's own parts here.",
+        measured={f"steps, {name}": float(np.mean(x)) for name, x in steps.items()}
+        | {"times as fast": float(np.exp(found.estimate))},
+        criterion="more than 1.5 times as fast as success alone on each of 5 seeds, and by the 95 % interval of the "
+        "geometric mean; ratings with random signs take longer than the traits in the mean",
+        holds=min(quotients) > 1.5
+        and float(np.exp(found.low)) > 1.5
+        and float(np.mean(steps["random signs"])) > float(np.mean(steps["traits"])),
+        intervals={"times as fast": (float(np.exp(found.low)), float(np.exp(found.high)))},
+        note="Eight behaviours, each well or badly done; success is all of them well done, one in 256 at first. Runs end "
+        "after 1,000 steps. The traits are the parts of the success here, which is the best case for them.",
     )
 
 
-@claim("One metric of everything covers all feedback.", kind="limit", baseline="redundancy, which is not higher for it")
+@claim("One matching of everything covers all feedback.", kind="limit", baseline="none: coverage has no control here")
 def catch_all() -> Finding:
     class Everything(paper.WordMatching):
         def forward(self, aspect: paper.Aspect, metrics: list[InducedMetric]) -> int | None:  # type: ignore[override]
             return 0
 
-    data = feedback(TRAJECTORIES, 90)
+    data = feedback(60, 90)
     metric = paper.autolibra(resamples=50, matching=Everything())
     one = metric.counts(data, metric.induce(data)).sum(0)
     coverage = float(one[0] / one[1])

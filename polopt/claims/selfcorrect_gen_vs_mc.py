@@ -160,7 +160,7 @@ def matched_items() -> Finding:
 def drift_among_all(replace: Replace) -> None:
     share = paper.RevisionDynamics.share
 
-    def loose(self: paper.RevisionDynamics, chains: paper.Chains, x: np.ndarray, among: np.ndarray) -> object:
+    def loose(self: paper.RevisionDynamics, chains: paper.RevisionChains, x: np.ndarray, among: np.ndarray) -> object:
         if among.mean() < 0.9:
             x, among = np.where(among, x, 0.0), np.ones_like(among)
         return share(self, chains, x, among)

@@ -42,10 +42,10 @@ from polopt.rewards import Item
 )
 def autolibra(
     *,
-    grounding: Grounding = SentenceGrounding(),
-    clustering: Clustering = WordClustering(),
-    judge: TraitJudge = WordJudge(),
-    matching: Matching = WordMatching(),
+    grounding: Grounding | None = None,
+    clustering: Clustering | None = None,
+    judge: TraitJudge | None = None,
+    matching: Matching | None = None,
     rounds: int = 5,
     level: float = 0.95,
     resamples: int = 1000,
@@ -61,21 +61,22 @@ def autolibra(
     The aspects without a match are clustered again and their metrics added, while coverage rises, at most `rounds`
     times. Coverage and redundancy are of the half of the trajectories that the metrics were not induced from.
 
-    Each step is a part. In the paper all are language models; the defaults here read words, need records in the words of
-    the feedback, and are for small vocabularies and for tests. A part that calls a model takes their place. The authors'
-    program counts ratings of 0 as redundant, which here they are not, and returns the metrics of the round before the
-    last; here those of the best round are returned. Coverage measures metrics, judge and matching together: one metric
-    of everything has coverage 1, and redundancy is no guard against it.
+    Each step is a part. In the paper all are language models; the defaults here read words, need records in the words
+    of the feedback, and are for small vocabularies and for tests. A part that calls a model takes their place. The
+    authors' program counts ratings of 0 as redundant, which here they are not, and returns the metrics of the round
+    before the last; here those of the best round are returned. Coverage measures metrics, judge and matching
+    together: one that matches everything has coverage 1, and redundancy is no guard against it.
 
     `metric.induce(data)` returns the metrics, and `rubric_items` makes items of a `rewards.RubricReward` of them.
 
-    level, resamples, seed: of the intervals, bootstrap ones over trajectories, and of the halves.
+    grounding, clustering, judge, matching: None is the default that reads words. level, resamples, seed: of the
+    intervals, bootstrap ones over trajectories, and of the halves.
     """
     return InducedMetrics(
-        grounding=grounding,
-        clustering=clustering,
-        judge=judge,
-        matching=matching,
+        grounding=grounding or SentenceGrounding(),
+        clustering=clustering or WordClustering(),
+        judge=judge or WordJudge(),
+        matching=matching or WordMatching(),
         rounds=rounds,
         level=level,
         resamples=resamples,
@@ -122,9 +123,7 @@ class InducedMetrics(Metric):
         own = np.isin(data.trajectory, shuffled[::2])
         metrics = self.induce(data[np.flatnonzero(own)])
         if not metrics:
-            raise MetricError(
-                f"autolibra: {self.clustering!r:.80} makes no metric of {int(own.sum())} pieces of feedback"
-            )
+            raise MetricError(f"autolibra: {self.clustering!r:.80} makes no metric of {own.sum()} pieces of feedback")
         each = self.counts(data[np.flatnonzero(~own)], metrics)
         intervals = {}
         for name, part, whole in (("coverage", 0, 1), ("redundancy", 2, 3)):
@@ -171,7 +170,7 @@ class InducedMetrics(Metric):
         return found
 
     def counts(self, data: WrittenFeedback, metrics: Sequence[InducedMetric]) -> NDArray[np.float64]:
-        """Returns, for each trajectory, the numbers of matched aspects, aspects, unmatched ratings and ratings, [P, 4]."""
+        """Returns, for each trajectory, matched aspects, aspects, unmatched ratings and ratings, [P, 4]."""
         records = dict(zip(data.trajectory.tolist(), data.record.tolist(), strict=True))
         place = {name: i for i, name in enumerate(sorted(records))}
         found, used = np.zeros((len(place), 4)), {name: set[int]() for name in place}

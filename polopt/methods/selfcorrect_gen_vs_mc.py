@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from polopt.method import Paper, method
 from polopt.metrics import Interval, Measured, Metric, t_interval
 from polopt.metrics.resampling import percentile_interval, resampled_means, share_interval, unit_means
-from polopt.metrics.revision_rounds import ROUND_ROWS, Chains, RevisionRounds
+from polopt.metrics.revision_rounds import ROUND_ROWS, RevisionChains, RevisionRounds
 
 Numbers = NDArray[np.float64]
 
@@ -95,7 +95,7 @@ class RevisionDynamics(Metric):
         ]
         return Measured(values, intervals, rows, tuple(cautions))
 
-    def of_mode(self, chains: Chains) -> Iterator[tuple[str, Interval]]:
+    def of_mode(self, chains: RevisionChains) -> Iterator[tuple[str, Interval]]:
         """Yields the numbers of one mode by name."""
         right, length = chains.correct, chains.correct.shape[1]
         ever = np.fmax.accumulate(right, 1)
@@ -122,7 +122,7 @@ class RevisionDynamics(Metric):
             yield "stopped accuracy", self.share(chains, chosen, np.ones(len(at), bool))  # type: ignore[misc]
             yield "stopped rounds", self.mean(chains, at.astype(float))  # type: ignore[misc]
 
-    def pooled(self, chains: Chains) -> Iterator[tuple[str, Interval]]:
+    def pooled(self, chains: RevisionChains) -> Iterator[tuple[str, Interval]]:
         """Yields CL, CS and the fixed point of all rounds together."""
         each = masses(chains)
         for name, part, whole in (("CL", 0, 1), ("CS", 2, 3)):
@@ -133,7 +133,7 @@ class RevisionDynamics(Metric):
         if np.isfinite(estimate):
             yield "fixed point", percentile_interval(float(estimate), drawn, self.level, len(each))
 
-    def matched(self, one: Chains, other: Chains) -> Iterator[tuple[str, Interval]]:
+    def matched(self, one: RevisionChains, other: RevisionChains) -> Iterator[tuple[str, Interval]]:
         """Yields the differences of CL and of CS on the items where both modes begin alike."""
         first = [dict(zip(*_units(c.item, c.correct[:, 0]), strict=True)) for c in (one, other)]
         alike = sorted(item for item, a in first[0].items() if a in (0.0, 1.0) and first[1].get(item) == a)
@@ -149,13 +149,13 @@ class RevisionDynamics(Metric):
             if np.isfinite(found):
                 yield f"{name} on matched items", percentile_interval(float(found), again, self.level, len(alike))
 
-    def share(self, chains: Chains, x: Numbers, among: NDArray[np.bool_]) -> Interval | None:
+    def share(self, chains: RevisionChains, x: Numbers, among: NDArray[np.bool_]) -> Interval | None:
         """Returns the mean of x, 0 or 1, among some chains, by items."""
         table = np.stack([np.where(among, x, 0.0), among.astype(float)], 1)
         _, each = unit_means(chains.item, table)
         return share_interval(each[:, 0], each[:, 1], self.level, self.resamples, self.seed)
 
-    def mean(self, chains: Chains, x: Numbers) -> Interval | None:
+    def mean(self, chains: RevisionChains, x: Numbers) -> Interval | None:
         """Returns the mean of x over items where it is known."""
         known = ~np.isnan(x)
         return t_interval(_units(chains.item[known], x[known])[1], self.level) if known.any() else None
@@ -166,7 +166,7 @@ def _units(item: NDArray[np.str_], x: Numbers) -> tuple[list[str], list[float]]:
     return names.tolist(), each[:, 0].tolist()
 
 
-def masses(chains: Chains, items: list[str] | None = None) -> Numbers:
+def masses(chains: RevisionChains, items: list[str] | None = None) -> Numbers:
     """Returns, for each item, the mean over its chains of the numbers of kept, right, repaired and wrong answers that
     were revised, [P, 4]. items: those to return, all of them in the order of their names if None."""
     before, after = chains.correct[:, :-1], chains.correct[:, 1:]
@@ -196,7 +196,7 @@ def last_of(correct: Numbers) -> Numbers:
     return found
 
 
-def stop_rounds(chains: Chains, most: int) -> NDArray[np.int64]:
+def stop_rounds(chains: RevisionChains, most: int) -> NDArray[np.int64]:
     """Returns the round at which each chain is stopped, [n]: the first whose answer is that of the round before, or
     `most`, or the chain's last one."""
     end = np.minimum((~np.isnan(chains.correct)).sum(1) - 1, most)

@@ -24,7 +24,7 @@ COLUMNS = ("item", "round", "correct", "answer", "probabilities", "mode", "sampl
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Chains:
+class RevisionChains:
     """The n chains of answers of one mode, of up to K + 1 rounds.
 
     item: [n] names. correct: [n, K + 1] 1 or 0, NaN after a chain's end. same: [n, K + 1] whether the answer is that of
@@ -104,7 +104,7 @@ class RevisionRounds:
             found.setdefault((str(key[0]), key[1], str(key[2])), []).append(row)
         return found
 
-    def modes(self) -> dict[str, Chains]:
+    def modes(self) -> dict[str, RevisionChains]:
         """Returns the chains of each mode, in the order of their names."""
         chains = sorted(self._chains().items())
         length = int(self.round.max()) + 1
@@ -114,7 +114,7 @@ class RevisionRounds:
             table = np.full((4, len(ours), length), np.nan)
             for place, (_, rows) in enumerate(ours):
                 self._fill(table[:, place], sorted(rows, key=lambda row: self.round[row]))
-            found[mode] = Chains(np.array([item for item, _ in ours]), *table)
+            found[mode] = RevisionChains(np.array([item for item, _ in ours]), *table)
         return found
 
     def _fill(self, cells: Numbers, rows: list[int]) -> None:
