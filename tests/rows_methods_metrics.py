@@ -9,6 +9,7 @@ from polopt.lab.measured import (
     frontier_points,
     preferences_by_principle,
     ranked,
+    remarked,
     replied,
     revised_samples,
     reward_pair,
@@ -16,6 +17,7 @@ from polopt.lab.measured import (
     tested_rules,
 )
 from polopt.methods.alignment_discretion import DiscretionAudit
+from polopt.methods.autolibra import InducedMetrics
 from polopt.methods.intellagent import PolicyTestReport
 from polopt.methods.online_offline_gap import FrontierGap
 from polopt.methods.r_to_q import TokenCredit
@@ -42,4 +44,5 @@ DATA_METRICS = {
     "revision by round": DataRow(RevisionDynamics(resamples=20), answers_by_round),
     "replies": DataRow(ReplyPolicy(backfire=0.3), replied),
     "tests of rules": DataRow(PolicyTestReport(pairs=5, resamples=20), tested_rules),
+    "induced metrics": DataRow(InducedMetrics(resamples=20), remarked),
 }

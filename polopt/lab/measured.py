@@ -19,10 +19,12 @@ from polopt.metrics import (
     RevisionRounds,
     ScoredTokens,
     TabularRewardPair,
+    WrittenFeedback,
 )
 from polopt.metrics.discretion import COMPARISON_ROWS
 from polopt.metrics.estimated_policies import ESTIMATE_ROWS
 from polopt.metrics.frontier import FRONTIER_ROWS
+from polopt.metrics.induced import FEEDBACK_ROWS
 from polopt.metrics.policy_tests import RESULT_ROWS
 from polopt.metrics.ranking import PAIR_ROWS
 from polopt.metrics.replies import OUTCOMES, REPLY_ROWS
@@ -136,6 +138,20 @@ def tested_rules(seed: int) -> PolicyTestResults:
     return PolicyTestResults(np.repeat(np.arange(40), 2), runs, broken, [2 * len(rules) for rules in runs])
 
 
+def remarked(seed: int) -> WrittenFeedback:
+    """Returns remarks on 24 runs of an agent with three behaviours, each done well or badly."""
+    draw = np.random.default_rng(seed)
+    sides = {"refund": ("calculated", "guessed"), "tone": ("calmed", "sharpened"), "search": ("filtered", "repeated")}
+    texts, records = [], []
+    for _ in range(24):
+        done = {topic: int(draw.integers(2)) for topic in sides}
+        topic = str(draw.choice(list(sides)))
+        word = sides[topic][done[topic]]
+        texts.append(f"Bad that it {word} the {topic}." if done[topic] else f"Good that it {word} the {topic}.")
+        records.append("; ".join(f"{sides[name][bad]} {name}" for name, bad in done.items()))
+    return WrittenFeedback([f"run {i:02}" for i in range(24)], records, texts)
+
+
 # Format -> data from a seed, that can be indexed by a permutation of len(data).
 EXAMPLES: dict[RowFormat, Callable[[int], Any]] = {
     TRANSITION_ROWS: reward_pair,
@@ -144,6 +160,7 @@ EXAMPLES: dict[RowFormat, Callable[[int], Any]] = {
     COMPARISON_ROWS: preferences_by_principle,
     TOKEN_ROWS: scored_answers,
     ESTIMATE_ROWS: estimated_candidates,
+    FEEDBACK_ROWS: remarked,
     RESULT_ROWS: tested_rules,
     REPLY_ROWS: replied,
     REVISED_ROWS: revised_samples,
