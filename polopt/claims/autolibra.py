@@ -106,7 +106,7 @@ def speeds_learning() -> Finding:
         and float(np.exp(found.low)) > 1.5
         and float(np.mean(steps["random signs"])) > float(np.mean(steps["traits"])),
         intervals={"times as fast": (float(np.exp(found.low)), float(np.exp(found.high)))},
-        note="Eight behaviours, each well or badly done; success is all of them well done, one in 256 at first. Runs end "
+        note="Eight behaviours, each well or badly done; success is all of them well done, 1 in 256 at first. Runs end "
         "after 1,000 steps. The traits are the parts of the success here, which is the best case for them.",
     )
 

@@ -13,10 +13,10 @@ from polopt.metrics import Measured, Metric, MetricError
 from polopt.metrics.induced import (
     FEEDBACK_ROWS,
     Aspect,
+    AspectMatching,
     Clustering,
     Grounding,
     InducedMetric,
-    Matching,
     SentenceGrounding,
     TraitJudge,
     WordClustering,
@@ -45,15 +45,15 @@ def autolibra(
     grounding: Grounding | None = None,
     clustering: Clustering | None = None,
     judge: TraitJudge | None = None,
-    matching: Matching | None = None,
+    matching: AspectMatching | None = None,
     rounds: int = 5,
     level: float = 0.95,
     resamples: int = 1000,
     seed: int = 0,
 ) -> InducedMetrics:
     """Feedback on a trajectory is grounded to aspects, remarks of praise or blame; aspects are clustered to metrics; a
-    judge rates each trajectory by each metric, 1, -1, or 0 where its behaviour does not occur. An aspect is matched to a
-    metric of the same sign on its trajectory, or to none:
+    judge rates each trajectory by each metric, 1, -1, or 0 where its behaviour does not occur. An aspect is matched to
+    a metric of the same sign on its trajectory, or to none:
 
         coverage = (aspects that are matched) / (aspects)
         redundancy = (ratings of 1 and -1 that no aspect matches) / (ratings of 1 and -1)
@@ -94,7 +94,7 @@ class InducedMetrics(Metric):
     grounding: Grounding = SentenceGrounding()
     clustering: Clustering = WordClustering()
     judge: TraitJudge = WordJudge()
-    matching: Matching = WordMatching()
+    matching: AspectMatching = WordMatching()
     rounds: int = 5
     level: float = 0.95
     resamples: int = 1000

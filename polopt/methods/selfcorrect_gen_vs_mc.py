@@ -32,14 +32,15 @@ Numbers = NDArray[np.float64]
 def selfcorrect_gen_vs_mc(
     *, stop: int = 2, level: float = 0.95, resamples: int = 1000, seed: int = 0
 ) -> RevisionDynamics:
-    """With r_k whether the answer of round k is right and y_k what it is,
+    """With r_k, 1 if the answer of round k is right and 0 if not, y_k the answer and s_k the options' probabilities,
 
-        drift_k = P(not r_k | r_{k-1}),    repair_k = P(r_k | not r_{k-1}),    stability_k = P(y_k = y_{k-1})
-        inertia_k = E KL(s_k, s_{k-1}),    accuracy_k = accuracy_{k-1} (1 - drift_k) + (1 - accuracy_{k-1}) repair_k
-        fixed point = CS / (1 - CL + CS)
+        D_k = E[(1 - r_k) r_{k-1}] / E[r_{k-1}],    R_k = E[r_k (1 - r_{k-1})] / E[1 - r_{k-1}]
+        A_k = E[r_k] = A_{k-1} (1 - D_k) + (1 - A_{k-1}) R_k
+        S_k = P(y_k = y_{k-1}),    I_k = E[KL(s_k, s_{k-1})]
+        F = CS / (1 - CL + CS)
 
-    where s_k are the probabilities of the options, and CL = 1 - drift and CS = repair over all rounds together. If they
-    do not change from round to round, accuracy moves to the fixed point, whatever it was at first, and its distance
+    D is drift, R repair, A accuracy, S stability and I inertia; CL = 1 - D and CS = R over all rounds together. If they
+    do not change from round to round, accuracy moves to the fixed point F, whatever it was at first, and its distance
     from there shrinks by the factor CL - CS in each round; where they change, the fixed point is no forecast.
 
     `ever correct` counts answers that were right in some round so far: nobody could choose them without the key.
@@ -47,7 +48,7 @@ def selfcorrect_gen_vs_mc(
     `stop`. Modes are compared on the items that both answer, and of these on those where both are right at first, or
     both wrong, as a mode that begins better has less to repair.
 
-    The paper compares the modes by curves of these; small inertia_k is our reading of its logit inertia, and the
+    The paper compares the modes by curves of these; a small I is our reading of its logit inertia, and the
     stopping rule and the fixed point are ours. Intervals are bootstrap ones over items; chains of one item are samples
     of it. A chain that ends early counts in its own rounds only.
 

@@ -168,7 +168,7 @@ class TraitJudge(Part):
         raise NotImplementedError
 
 
-class Matching(Part):
+class AspectMatching(Part):
     """Base: `matching(aspect, metrics) -> place` of the metric that an aspect is about, None if it is about none."""
 
     def forward(self, aspect: Aspect, metrics: Sequence[InducedMetric]) -> int | None:
@@ -228,7 +228,7 @@ class WordJudge(TraitJudge):
         return int(np.sign(total))
 
 
-class WordMatching(Matching):
+class WordMatching(AspectMatching):
     """Matches the first metric whose name is a word of the aspect."""
 
     def forward(self, aspect: Aspect, metrics: Sequence[InducedMetric]) -> int | None:

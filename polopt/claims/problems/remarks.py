@@ -30,7 +30,8 @@ def record(done: Sequence[int]) -> str:
 def feedback(trajectories: int, seed: int) -> WrittenFeedback:
     """Returns a piece of feedback on each trajectory: remarks on one to three of the behaviours that occur."""
     draw = np.random.default_rng(seed)
-    texts, records = [], []
+    texts: list[str] = []
+    records: list[str] = []
     while len(texts) < trajectories:
         done = draw.choice([1, -1, 0], len(BEHAVIOURS), p=[0.25, 0.25, 0.5])
         seen = np.flatnonzero(done)
@@ -51,5 +52,5 @@ def feedback(trajectories: int, seed: int) -> WrittenFeedback:
             )
             remarks.append(templates[draw.integers(3)])
         texts.append(". ".join(remarks) + ".")
-        records.append(record(done))
+        records.append(record(done.tolist()))
     return WrittenFeedback([f"run {i:03}" for i in range(trajectories)], records, texts)
