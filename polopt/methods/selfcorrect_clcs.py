@@ -30,8 +30,8 @@ def selfcorrect_clcs(*, level: float = 0.95, resamples: int = 1000, seed: int = 
         A_1 = mean(a),    A_2 = mean(k) + mean(f) = A_1 CL + (1 - A_1) CS
         RSS = (A_2 - A_1^2) / (2 A_1 (1 - A_1))
 
-    A_1 and A_2, the accuracies Acc1 and Acc2, are those before and after; CL is the confidence level and CS the critique
-    score. The reference lines of a first accuracy are Acc1^2, of answers
+    A_1 and A_2, the accuracies Acc1 and Acc2, are those before and after; CL is the confidence level and CS the
+    critique score. The reference lines of a first accuracy are Acc1^2, of answers
     that are right only if two independent tries are, and 2 Acc1 - Acc1^2, if one of two is; RSS is the place of Acc2
     between them, 1/2 where nothing is gained. The upper line is no bound: a perfect reviser is above it.
 
