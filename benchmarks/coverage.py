@@ -76,9 +76,9 @@ def markdown(data: dict[str, Any]) -> str:
     lines += [
         f"Intervals of {LEVEL:.0%} on {PROBLEMS} random problems of four states and two actions, {LOGS} logs of each; "
         "the target policy takes an action with 0.2 or 0.8 where the behaviour policy takes it with 0.5. In each cell "
-        "the share of intervals that hold the true value, of 200, with the exact interval of that share where the level "
-        "is not in it, then their mean width, and the share that came with a caution. `dualdice` takes all steps for one "
-        "process, which problems with an end after a number of steps are not, and is biased for that.",
+        "the share of intervals that hold the true value, of 200, with the exact interval of that share where the "
+        "level is not in it, then their mean width, and the share that came with a caution. `dualdice` takes all steps "
+        "for one process, which problems with an end after a number of steps are not, and is biased for that.",
     ]
     for decisions in DECISIONS:
         heads = "|".join(f"{n:,} episodes" for n in EPISODES)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from polopt.checks.metric_rules import DataRow
 from polopt.lab.logged import small_problem
 from polopt.lab.measured import (
+    answers_by_round,
     estimated_candidates,
     feature_samples,
     frontier_points,
@@ -17,14 +18,20 @@ from polopt.lab.measured import (
     preferences_by_principle,
     ranked,
     recommended,
+    remarked,
+    replied,
+    revised_samples,
     reward_pair,
     scored_answers,
     scores_over_a_family,
     simulated,
+    tested_rules,
     trials_of_policies,
 )
 from polopt.methods.alignment_discretion import DiscretionAudit
+from polopt.methods.autolibra import InducedMetrics
 from polopt.methods.il_data_scaling import DataScaling
+from polopt.methods.intellagent import PolicyTestReport
 from polopt.methods.kitchen_r import HierarchyEvaluation
 from polopt.methods.l2_lifelong import LifelongMetrics
 from polopt.methods.lbm_evaluation import PolicyComparison
@@ -36,7 +43,10 @@ from polopt.methods.r_to_q import TokenCredit
 from polopt.methods.rai_inconsistency import MetricConflicts
 from polopt.methods.ranking_accuracy import RankingAccuracy
 from polopt.methods.recsys_metrics import RecommendationMetrics
+from polopt.methods.selfcorrect_clcs import SelfCorrection
+from polopt.methods.selfcorrect_gen_vs_mc import RevisionDynamics
 from polopt.methods.sharpe_at_k import SharpeRatio
+from polopt.methods.social_correction import ReplyPolicy
 from polopt.methods.starc import Dard, Epic, LeastL2, RewardDistance, Uncanonical, ValueLevelled, ValueShaped
 from polopt.methods.tai_sfma import RequirementGate
 from polopt.methods.wm_policy_evaluation import SimulatorAgreement
@@ -82,4 +92,9 @@ DATA_METRICS = {
     "recommendations": DataRow(RecommendationMetrics(k=(1, 3, 20), catalogue=30), recommended),
     "simulator agreement": DataRow(SimulatorAgreement(resamples=20), simulated),
     "value class": DataRow(ValueClassDiagnostics(resamples=20), feature_samples),
+    "confidence and critique": DataRow(SelfCorrection(resamples=20), revised_samples),
+    "revision by round": DataRow(RevisionDynamics(resamples=20), answers_by_round),
+    "replies": DataRow(ReplyPolicy(backfire=0.3), replied),
+    "tests of rules": DataRow(PolicyTestReport(pairs=5, resamples=20), tested_rules),
+    "induced metrics": DataRow(InducedMetrics(resamples=20), remarked),
 }

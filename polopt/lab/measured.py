@@ -16,14 +16,19 @@ from polopt.metrics import (
     GatedRequirements,
     HierarchyEpisodes,
     LifelongLog,
+    LoggedReplies,
     MeasuredScore,
     PolicyMetrics,
+    PolicyTestResults,
     PolicyTrials,
     PrinciplePreferences,
     RankedPairs,
     Requirement,
+    RevisedAnswers,
+    RevisionRounds,
     ScoredTokens,
     TabularRewardPair,
+    WrittenFeedback,
 )
 from polopt.metrics.collected_data import DATA_ROWS
 from polopt.metrics.discretion import COMPARISON_ROWS
@@ -31,11 +36,16 @@ from polopt.metrics.estimated_policies import ESTIMATE_ROWS
 from polopt.metrics.families import FAMILY_ROWS
 from polopt.metrics.frontier import FRONTIER_ROWS
 from polopt.metrics.hierarchy_episodes import EPISODE_ROWS
+from polopt.metrics.induced import FEEDBACK_ROWS
 from polopt.metrics.lifelong import LIFELONG_ROWS
+from polopt.metrics.policy_tests import RESULT_ROWS
 from polopt.metrics.policy_trials import TRIAL_ROWS
 from polopt.metrics.ranking import PAIR_ROWS
 from polopt.metrics.recommended_rows import RECOMMENDED_ROWS, Recommendations
+from polopt.metrics.replies import OUTCOMES, REPLY_ROWS
 from polopt.metrics.requirements import REQUIREMENT_ROWS
+from polopt.metrics.revision_rounds import ROUND_ROWS
+from polopt.metrics.revisions import REVISED_ROWS
 from polopt.metrics.reward_rows import TRANSITION_ROWS
 from polopt.metrics.row_format import RowFormat
 from polopt.metrics.several_metrics import POLICY_METRIC_ROWS
@@ -266,6 +276,52 @@ def feature_samples(seed: int) -> FeatureTransitions:
     )
 
 
+def revised_samples(seed: int) -> RevisedAnswers:
+    """Returns 5 answers to each of 12 questions and their revisions, which are right as often as chance has it."""
+    draw = np.random.default_rng(seed)
+    return RevisedAnswers.of_samples(np.repeat(np.arange(12), 5), *draw.integers(0, 2, (2, 60)))
+
+
+def answers_by_round(seed: int) -> RevisionRounds:
+    """Returns the answers of two modes to 10 items in 3 rounds; the choices have probabilities."""
+    draw = np.random.default_rng(seed)
+    answer = draw.integers(0, 3, 60)
+    options = [*draw.dirichlet(np.ones(3), 30), *[None] * 30]
+    mode = np.repeat(["choices", "free"], 30)
+    item, at = np.tile(np.repeat(np.arange(10), 3), 2), np.tile(np.arange(3), 20)
+    return RevisionRounds(item, at, answer == 0, answer, options, mode)
+
+
+def replied(seed: int) -> LoggedReplies:
+    """Returns 200 replies of three kinds in two contexts, and random responses, 30 % of which backfire."""
+    draw = np.random.default_rng(seed)
+    outcome = draw.choice(OUTCOMES, 200, p=[0.4, 0.3, 0.3])
+    return LoggedReplies(draw.integers(0, 2, 200), draw.integers(0, 3, 200), outcome, np.full(200, 1 / 3))
+
+
+def tested_rules(seed: int) -> PolicyTestResults:
+    """Returns 80 runs of 40 tests of two to four of six rules, each of which is broken in a fifth of them."""
+    draw = np.random.default_rng(seed)
+    tested = [draw.permutation(6)[: draw.integers(2, 5)] for _ in range(40)]
+    runs = [rules for rules in tested for _ in range(2)]
+    broken = [[rule for rule in rules if draw.random() < 0.2] for rules in runs]
+    return PolicyTestResults(np.repeat(np.arange(40), 2), runs, broken, [2 * len(rules) for rules in runs])
+
+
+def remarked(seed: int) -> WrittenFeedback:
+    """Returns remarks on 24 runs of an agent with three behaviours, each done well or badly."""
+    draw = np.random.default_rng(seed)
+    sides = {"refund": ("calculated", "guessed"), "tone": ("calmed", "sharpened"), "search": ("filtered", "repeated")}
+    texts, records = [], []
+    for _ in range(24):
+        done = {topic: int(draw.integers(2)) for topic in sides}
+        topic = str(draw.choice(list(sides)))
+        word = sides[topic][done[topic]]
+        texts.append(f"Bad that it {word} the {topic}." if done[topic] else f"Good that it {word} the {topic}.")
+        records.append("; ".join(f"{sides[name][bad]} {name}" for name, bad in done.items()))
+    return WrittenFeedback([f"run {i:02}" for i in range(24)], records, texts)
+
+
 EXAMPLES: dict[RowFormat, Callable[[int], Any]] = {
     TRANSITION_ROWS: reward_pair,
     PAIR_ROWS: ranked,
@@ -284,4 +340,9 @@ EXAMPLES: dict[RowFormat, Callable[[int], Any]] = {
     RECOMMENDED_ROWS: recommended,
     SIMULATED_ROWS: simulated,
     FEATURE_ROWS: feature_samples,
+    FEEDBACK_ROWS: remarked,
+    RESULT_ROWS: tested_rules,
+    REPLY_ROWS: replied,
+    REVISED_ROWS: revised_samples,
+    ROUND_ROWS: answers_by_round,
 }

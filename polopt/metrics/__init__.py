@@ -56,6 +56,19 @@ from polopt.metrics.filtering import most_reliable, r_squared
 from polopt.metrics.frontier import FrontierCurves, frontier
 from polopt.metrics.hacking import RewardDivergence, reward_parting
 from polopt.metrics.hierarchy_episodes import HierarchyEpisodes
+from polopt.metrics.induced import (
+    Aspect,
+    AspectMatching,
+    Clustering,
+    Grounding,
+    InducedMetric,
+    SentenceGrounding,
+    TraitJudge,
+    WordClustering,
+    WordJudge,
+    WordMatching,
+    WrittenFeedback,
+)
 from polopt.metrics.intervals import (
     Interval,
     bootstrap,
@@ -84,6 +97,7 @@ from polopt.metrics.off_policy import (
 )
 from polopt.metrics.passk import pass_all_k, pass_at_k
 from polopt.metrics.policy_selection import CandidatePolicy, PolicySelection, select_policy
+from polopt.metrics.policy_tests import PolicyTestResults
 from polopt.metrics.policy_trials import PolicyTrials
 from polopt.metrics.pooled_values import MinimumVarianceValues, ValuesByAction
 from polopt.metrics.power_law import PowerLaw, fit_power_law
@@ -91,8 +105,11 @@ from polopt.metrics.preference_audit import PreferenceAudit, PreferenceRow, audi
 from polopt.metrics.proxy import ProxyHacking, correlation, least_true_gain, proxy_hacking
 from polopt.metrics.ranking import RankedPairs, idealised_margin, margin_at_loss
 from polopt.metrics.recommended_rows import Recommendations
+from polopt.metrics.replies import LoggedReplies
 from polopt.metrics.requirements import GatedRequirements, GateReport, MeasuredScore, Requirement, gate
 from polopt.metrics.return_distribution import ReturnDistribution
+from polopt.metrics.revision_rounds import RevisionRounds
+from polopt.metrics.revisions import RevisedAnswers
 from polopt.metrics.reward_distance import SampledRewardPair, TabularRewardPair, sampled_rewards
 from polopt.metrics.reward_regret import RewardRegret, reward_regret, worst_regret
 from polopt.metrics.routing import route, router_regret
@@ -122,10 +139,13 @@ __all__ = [
     "ActionValueModel",
     "ActionValues",
     "AnnotatorAgreement",
+    "Aspect",
+    "AspectMatching",
     "BlendedReturns",
     "BoundPlot",
     "CandidatePolicy",
     "ClippedWeights",
+    "Clustering",
     "CollectedData",
     "Comparison",
     "ComparisonRow",
@@ -142,9 +162,11 @@ __all__ = [
     "GateReport",
     "GatedRequirements",
     "GradientNoise",
+    "Grounding",
     "HierarchyEpisodes",
     "Incompleteness",
     "IndependentImportanceSampling",
+    "InducedMetric",
     "Interval",
     "LeastError",
     "LifelongLog",
@@ -152,6 +174,7 @@ __all__ = [
     "LoggedDataError",
     "LoggedDecisions",
     "LoggedMetric",
+    "LoggedReplies",
     "LoggedRow",
     "LoggedValues",
     "MarginalImportanceSampling",
@@ -167,6 +190,7 @@ __all__ = [
     "PerDecisionImportanceSampling",
     "PolicyMetrics",
     "PolicySelection",
+    "PolicyTestResults",
     "PolicyTrials",
     "PowerLaw",
     "PredictedTrial",
@@ -185,11 +209,14 @@ __all__ = [
     "Requirement",
     "ResultTable",
     "ReturnDistribution",
+    "RevisedAnswers",
+    "RevisionRounds",
     "RewardDivergence",
     "RewardRegret",
     "RowFormat",
     "SampledRewardPair",
     "ScoredTokens",
+    "SentenceGrounding",
     "ShrinkageCorrection",
     "ShrunkWeights",
     "Sigmoid",
@@ -200,6 +227,7 @@ __all__ = [
     "TabularRewardPair",
     "TabularValues",
     "TokenTrace",
+    "TraitJudge",
     "TrajectoryImportanceSampling",
     "TweedieShrinkage",
     "ValuesByAction",
@@ -207,6 +235,10 @@ __all__ = [
     "WeightLimit",
     "WeightedTerms",
     "WeightsError",
+    "WordClustering",
+    "WordJudge",
+    "WordMatching",
+    "WrittenFeedback",
     "annotator_agreement",
     "anytime_interval",
     "anytime_p",

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from polopt.errors import UserError
 from polopt.names import nearest
@@ -17,6 +21,8 @@ class MetricDataError(UserError, ValueError):
 
 # A row and the file's own name of a column, by polopt's -> the checked row.
 RowParser = Callable[[Mapping[str, Any], Mapping[str, str] | None], Any]
+
+TRUTH = {"true": 1.0, "1": 1.0, "1.0": 1.0, "false": 0.0, "0": 0.0, "0.0": 0.0}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,4 +64,73 @@ def number_in(row: Mapping[str, Any], name: str, *, required: bool = True) -> fl
         found = math.nan
     if not math.isfinite(found):
         raise MetricDataError(f"{name} must be a finite number, found {value!r:.60}")
+    return found
+
+
+def truth_in(row: Mapping[str, Any], name: str) -> float:
+    """Returns a row's true or false as 1 or 0.
+
+    Raises:
+        MetricDataError: it is missing or neither.
+    """
+    value = row.get(name)
+    if value is None or value == "":
+        raise MetricDataError(f"column {name!r} is missing: true or false")
+    if (key := str(value).strip().lower()) not in TRUTH:
+        raise MetricDataError(f"{name} must be true or false, found {value!r:.60}")
+    return TRUTH[key]
+
+
+def name_in(row: Mapping[str, Any], name: str) -> str:
+    """Returns a row's name as text.
+
+    Raises:
+        MetricDataError: it is missing or empty.
+    """
+    text = row.get(name)
+    if text is None or str(text).strip() == "":
+        raise MetricDataError(f"column {name!r} is missing: a name")
+    return str(text).strip()
+
+
+def list_in(row: Mapping[str, Any], name: str) -> Any:
+    """Returns a row's list, which a table holds as JSON text; None where it is missing or empty.
+
+    Raises:
+        MetricDataError: it is no list.
+    """
+    value = row.get(name)
+    if value is None or (isinstance(value, str) and not value.strip()):
+        return None
+    try:
+        found = json.loads(value) if isinstance(value, str) else value
+    except ValueError:
+        found = value
+    if hasattr(found, "tolist"):
+        found = found.tolist()
+    if not isinstance(found, Sequence) or isinstance(found, str):
+        raise MetricDataError(f"{name} must be a list, found {value!r:.60}")
+    return found
+
+
+def probabilities_in(row: Mapping[str, Any], name: str, ndim: int = 1) -> NDArray[np.float64] | None:
+    """Returns a row's probabilities, a list or, for ndim 2, a list of lists, each of which sums to 1; None where they
+    are missing.
+
+    Raises:
+        MetricDataError: another shape, or no distribution.
+    """
+    value = list_in(row, name)
+    if value is None:
+        return None
+    try:
+        found = np.array(value, float)
+    except (TypeError, ValueError):
+        found = np.zeros(0)
+    if hasattr(value[0] if len(value) else None, "tolist"):
+        found = np.stack([np.asarray(x, float) for x in value])
+    if found.ndim != ndim or not found.size or not np.isfinite(found).all():
+        raise MetricDataError(f"{name} must be {'a list' if ndim == 1 else 'equally long lists'} of probabilities")
+    if (found < 0).any() or (np.abs(found.sum(-1) - 1) > 1e-6).any():
+        raise MetricDataError(f"{name}: probabilities must be at least 0 and sum to 1, found {found.sum(-1)!s:.60}")
     return found

@@ -11,6 +11,7 @@ from polopt.worlds.guess import GuessNumber
 from polopt.worlds.labelled import LabelledReader, RankedReader
 from polopt.worlds.noisy import NoisyTasks
 from polopt.worlds.pairs import PairReader
+from polopt.worlds.policy_graph import PolicyGraph, PolicyTest, policy_test_rows, policy_violations
 from polopt.worlds.protocol import (
     Episode,
     EpisodeError,
@@ -24,6 +25,7 @@ from polopt.worlds.protocol import (
 )
 from polopt.worlds.reasoning_gym import ReasoningGym
 from polopt.worlds.recipe import World, build_tasks, parse_world
+from polopt.worlds.revisions import revision_dialogues
 from polopt.worlds.rulebook import Rulebook
 from polopt.worlds.second_chance import SecondChanceTasks
 from polopt.worlds.texts import read_texts
@@ -43,6 +45,8 @@ __all__ = [
     "NoisyTasks",
     "OneAnswer",
     "PairReader",
+    "PolicyGraph",
+    "PolicyTest",
     "RankedReader",
     "RatedAnswer",
     "ReasoningGym",
@@ -64,7 +68,10 @@ __all__ = [
     "environment",
     "make_verifier",
     "parse_world",
+    "policy_test_rows",
+    "policy_violations",
     "read_texts",
+    "revision_dialogues",
     "signals_of",
     "tool_calls",
     "tool_environment",
