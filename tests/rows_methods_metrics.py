@@ -6,12 +6,14 @@ from polopt.checks.metric_rules import DataRow
 from polopt.lab.measured import (
     estimated_candidates,
     frontier_points,
+    logged_walks,
     preferences_by_principle,
     ranked,
     reward_pair,
     scored_answers,
 )
 from polopt.methods.alignment_discretion import DiscretionAudit
+from polopt.methods.dataset_perspective import DatasetPerspective
 from polopt.methods.online_offline_gap import FrontierGap
 from polopt.methods.r_to_q import TokenCredit
 from polopt.methods.ranking_accuracy import RankingAccuracy
@@ -29,5 +31,8 @@ DATA_METRICS = {
     "token credit": DataRow(TokenCredit(), scored_answers),
     "Sharpe ratio": DataRow(SharpeRatio(threshold=0.0), estimated_candidates),
     "frontier gap": DataRow(FrontierGap(), frontier_points),
+    "dataset perspective": DataRow(
+        DatasetPerspective(random_return=0.0, expert_return=8.0, reference="one", bins=10), logged_walks
+    ),
     "discretion": DataRow(DiscretionAudit(resamples=20, priority_resamples=2), preferences_by_principle),
 }

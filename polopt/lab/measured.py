@@ -23,6 +23,7 @@ from polopt.metrics.ranking import PAIR_ROWS
 from polopt.metrics.reward_rows import TRANSITION_ROWS
 from polopt.metrics.row_format import RowFormat
 from polopt.metrics.token_credit import TOKEN_ROWS
+from polopt.metrics.transitions import DEMONSTRATION_ROWS, TRANSITION_LOG_ROWS, LoggedTransitions
 from polopt.problems.mdp import random_mdp
 
 
@@ -96,6 +97,22 @@ def estimated_candidates(seed: int) -> EstimatedPolicies:
     )
 
 
+def logged_walks(seed: int) -> LoggedTransitions:
+    """Returns two data sets of six episodes of up to eight decisions on a line, every other episode not done."""
+    draw = np.random.default_rng(seed)
+    lengths = draw.integers(2, 9, 12)
+    number, steps = np.repeat(np.arange(12), lengths), np.concatenate([np.arange(n) for n in lengths])
+    return LoggedTransitions(
+        episode=[f"{i:02}" for i in number],
+        step=steps,
+        state=draw.normal(size=(len(number), 2)).round(1),
+        action=draw.integers(2, size=len(number)),
+        reward=draw.choice([0.0, 1.0], len(number)),
+        done=(steps == lengths[number] - 1) & (number % 2 == 0),
+        dataset=np.where(number < 6, "one", "other"),
+    )
+
+
 # Format -> data from a seed, that can be indexed by a permutation of len(data).
 EXAMPLES: dict[RowFormat, Callable[[int], Any]] = {
     TRANSITION_ROWS: reward_pair,
@@ -104,4 +121,6 @@ EXAMPLES: dict[RowFormat, Callable[[int], Any]] = {
     COMPARISON_ROWS: preferences_by_principle,
     TOKEN_ROWS: scored_answers,
     ESTIMATE_ROWS: estimated_candidates,
+    TRANSITION_LOG_ROWS: logged_walks,
+    DEMONSTRATION_ROWS: logged_walks,
 }

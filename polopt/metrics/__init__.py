@@ -61,6 +61,7 @@ from polopt.metrics.intervals import (
     t_interval,
     wilson,
 )
+from polopt.metrics.jackknife import jackknife
 from polopt.metrics.least_error import LeastError
 from polopt.metrics.logged import LoggedDataError, LoggedDecisions
 from polopt.metrics.logged_rows import LoggedRow, logged_decisions, logged_row, logged_table
@@ -89,6 +90,7 @@ from polopt.metrics.sequential import anytime_interval, anytime_p, evidence
 from polopt.metrics.signal import mixed_groups
 from polopt.metrics.stability import Stability, policy_stability, q_values
 from polopt.metrics.token_credit import ScoredTokens, TokenTrace
+from polopt.metrics.transitions import LoggedTransitions, logged_transitions
 from polopt.metrics.weight_limits import ClippedWeights, ShrunkWeights, SwitchedWeights, WeightLimit
 from polopt.metrics.weighted import WeightedTerms, WeightsError
 
@@ -114,6 +116,7 @@ __all__ = [
     "LoggedDecisions",
     "LoggedMetric",
     "LoggedRow",
+    "LoggedTransitions",
     "LoggedValues",
     "MarginalImportanceSampling",
     "Measured",
@@ -184,12 +187,14 @@ __all__ = [
     "idealised_margin",
     "improvement",
     "iqm",
+    "jackknife",
     "krippendorff_alpha",
     "least_true_gain",
     "log_loss",
     "logged_decisions",
     "logged_row",
     "logged_table",
+    "logged_transitions",
     "logp_mismatch",
     "margin_at_loss",
     "mean_difference_p",
