@@ -14,6 +14,7 @@ from polopt.lab.measured import (
 )
 from polopt.methods.alignment_discretion import DiscretionAudit
 from polopt.methods.dataset_perspective import DatasetPerspective
+from polopt.methods.il_data_quality import DemonstrationQuality
 from polopt.methods.online_offline_gap import FrontierGap
 from polopt.methods.r_to_q import TokenCredit
 from polopt.methods.ranking_accuracy import RankingAccuracy
@@ -34,5 +35,6 @@ DATA_METRICS = {
     "dataset perspective": DataRow(
         DatasetPerspective(random_return=0.0, expert_return=8.0, reference="one", bins=10), logged_walks
     ),
+    "demonstration quality": DataRow(DemonstrationQuality(), logged_walks),
     "discretion": DataRow(DiscretionAudit(resamples=20, priority_resamples=2), preferences_by_principle),
 }

@@ -89,6 +89,7 @@ from polopt.metrics.scaling import Sigmoid, fit_sigmoid
 from polopt.metrics.sequential import anytime_interval, anytime_p, evidence
 from polopt.metrics.signal import mixed_groups
 from polopt.metrics.stability import Stability, policy_stability, q_values
+from polopt.metrics.state_divergence import StateDivergence, state_divergence
 from polopt.metrics.token_credit import ScoredTokens, TokenTrace
 from polopt.metrics.transitions import LoggedTransitions, logged_transitions
 from polopt.metrics.weight_limits import ClippedWeights, ShrunkWeights, SwitchedWeights, WeightLimit
@@ -144,6 +145,7 @@ __all__ = [
     "ShrunkWeights",
     "Sigmoid",
     "Stability",
+    "StateDivergence",
     "SwitchedWeights",
     "TabularRewardPair",
     "TabularValues",
@@ -225,6 +227,7 @@ __all__ = [
     "router_regret",
     "sampled_rewards",
     "seeds_needed",
+    "state_divergence",
     "t_interval",
     "tic_rate",
     "welch_difference",
