@@ -6,7 +6,7 @@ import numpy as np
 from scipy.stats import spearmanr
 
 from polopt.claim import Finding, Replace, claim, mutation
-from polopt.claims.problems.point_mass import STEPS, as_data, demonstrate, joined, success
+from polopt.claims.problems.point_mass import as_data, demonstrate, joined, success
 from polopt.methods import il_data_quality as here
 from polopt.methods.il_data_quality import DemonstrationQuality, consistent_demonstrations, il_data_quality
 from polopt.metrics import t_interval

@@ -16,6 +16,8 @@ from polopt.metrics.transitions import DEMONSTRATION_ROWS, LoggedTransitions
 
 Numbers = NDArray[np.float64]
 Places = NDArray[np.int64]
+# The weight of an identical demonstration among neighbours: it agrees, where no other is near.
+COPY = 1e-9
 
 
 @method(
@@ -49,7 +51,7 @@ def il_data_quality(*, radius: float | None = None, quantile: float = 0.5, level
 
     The paper's divergence of state distributions is bounded by that of actions, see `metrics.state_divergence`. How it
     estimates variance and similarity was not confirmed: neighbourhoods are ours, as is the radius, the unbiased
-    variance, and that identical demonstrations count as one in it.
+    variance, and that identical demonstrations count as one in it, unless there are no others.
     """
     return DemonstrationQuality(radius=radius, quantile=quantile, level=level)
 
@@ -67,10 +69,9 @@ class Neighbourhoods:
     near: Numbers
     apart: Numbers
 
-    def variances(self, rows: int) -> Numbers:
-        """Returns v_i of each row, not a number without neighbours, [N]."""
-        count, total = (np.bincount(self.state, x, rows) for x in (self.near, self.apart))
-        return np.where(count > 0, total / np.maximum(count, 1), np.nan)
+    def variances(self, rows: int) -> tuple[Numbers, Numbers]:
+        """Returns v_i of each row, 0 without neighbours, and its weight in means, 1 with and 0 without, [N] each."""
+        return _mean(*(np.bincount(self.state, x, rows) for x in (self.near, self.apart)))
 
     def variance_without(self, episode: Places) -> tuple[float, Numbers]:
         """Returns the action variance, and that without each demonstration, [E], not a number without neighbours.
@@ -79,16 +80,22 @@ class Neighbourhoods:
         """
         N, E = len(episode), int(episode.max()) + 1
         count, total = (np.bincount(self.state, x, N) for x in (self.near, self.apart))
-        v = np.where(count > 0, total / np.maximum(count, 1), 0.0)
-        left = count[self.state] - self.near
-        v_left = np.where(left > 0, (total[self.state] - self.apart) / np.maximum(left, 1), 0.0)
-        sums = v.sum() - np.bincount(episode, v, E) + np.bincount(self.other, v_left - v[self.state], E)
-        lost = ((left == 0) & (self.near > 0)).astype(float)
-        known = (
-            (count > 0).sum() - np.bincount(episode, (count > 0).astype(float), E) - np.bincount(self.other, lost, E)
-        )
-        every = float(v.sum() / max((count > 0).sum(), 1)) if (count > 0).any() else math.nan
-        return every, np.where(known > 0, sums / np.maximum(known, 1), np.nan)
+        v, weight = _mean(count, total)
+        v_left, weight_left = _mean(count[self.state] - self.near, total[self.state] - self.apart)
+
+        def sums(every: Numbers, left: Numbers) -> Numbers:
+            own = np.bincount(episode, every, E)
+            return np.append(every.sum(), every.sum() - own + np.bincount(self.other, left - every[self.state], E))
+
+        top, weights = sums(v * weight, v_left * weight_left), sums(weight, weight_left)
+        found = np.where(weights > COPY / 2, top / np.maximum(weights, COPY / 2), np.nan)
+        return float(found[0]), found[1:]
+
+
+def _mean(count: Numbers, total: Numbers) -> tuple[Numbers, Numbers]:
+    """Returns total / count, 0 without a count, and weights."""
+    weight = np.where(count > COPY / 2, np.minimum(count, 1.0), 0.0)
+    return np.where(weight > 0, total / np.maximum(count, COPY / 2), 0.0), weight
 
 
 class DemonstrationQuality(Metric):
@@ -172,10 +179,9 @@ class DemonstrationQuality(Metric):
         """Returns the plain numbers of one data set, its estimates, and the variance of each demonstration, [E]."""
         E, N = len(data.lengths), len(data)
         passing = np.bincount(near.state, minlength=N) / (E - 1)
-        v = near.variances(N)
-        known = np.isfinite(v)
-        total, count = (np.bincount(data.number, x, E) for x in (np.where(known, v, 0.0), known.astype(float)))
-        each = np.where(count > 0, total / np.maximum(count, 1), np.nan)
+        v, weight = near.variances(N)
+        total, known = (np.bincount(data.number, x, E) for x in (v * weight, weight))
+        each = np.where(known > 0, total / np.maximum(known, COPY / 2), np.nan)
         found = {
             "state similarity": rate_interval(data.means(passing), self.level),
             "neighbours": rate_interval(data.means((passing > 0).astype(float)), self.level),
@@ -212,7 +218,7 @@ def neighbourhoods(states: Numbers, actions: Numbers, episode: Places, copies: P
     E = int(episode.max()) + 1
     key, place = np.unique(i * E + episode[j], return_inverse=True)
     state, other = np.divmod(key, E)
-    differ = (copies[episode[i]] != copies[episode[j]]).astype(float)
+    differ = np.where(copies[episode[i]] != copies[episode[j]], 1.0, COPY)
     apart = ((actions[i] - actions[j]) ** 2).sum(1) / 2 * differ
     near, total = (np.bincount(place, x, len(key)) for x in (differ, apart))
     return Neighbourhoods(state, other, near, total)

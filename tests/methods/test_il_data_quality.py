@@ -92,7 +92,8 @@ def test_the_filter_leaves_out_the_demonstration_that_differs() -> None:
     action = state.copy()
     action[10:15] *= -1
     data = LoggedTransitions(np.repeat(list("abcdef"), 5), np.tile(range(5), 6), state, action)
-    assert sorted(set(consistent_demonstrations(data, 0.8).episode)) == ["a", "b", "d", "e", "f"]
+    kept = consistent_demonstrations(data, 0.8, il_data_quality(radius=0.1))
+    assert sorted(set(kept.episode)) == ["a", "b", "d", "e", "f"]
     assert len(consistent_demonstrations(data, 1.0)) == 30
     with pytest.raises(ValueError, match=r"keep in \(0, 1\], found 0"):
         consistent_demonstrations(data, 0)
