@@ -57,7 +57,7 @@ def measure(
 
     with checked():
         part = catalogue.metric(metric, **wording.settings(changes or []))
-        data = measuring.data_of(part, file, _columns(column or []))
+        data = measuring.data_of(part, file, columns_of(column or []))
         found: Measured = part(data)
         if html is not None:
             from polopt.report import write_measured
@@ -74,7 +74,8 @@ def measure(
         screen.print(f"Report  {html}", soft_wrap=True)
 
 
-def _columns(pairs: list[str]) -> dict[str, str]:
+def columns_of(pairs: list[str]) -> dict[str, str]:
+    """Returns the file's name of each column that `--column` gives, by polopt's."""
     found: dict[str, str] = {}
     for pair in pairs:
         name, equals, column = pair.partition("=")

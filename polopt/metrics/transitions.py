@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import functools
 import json
@@ -144,9 +145,10 @@ def step_problems(
 
 
 def transition_row(
-    needed: Sequence[str], state: str, row: Mapping[str, Any], columns: Mapping[str, str] | None = None
+    state: str, outcomes: bool, row: Mapping[str, Any], columns: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """Checks one transition of a file. needed: those of "reward" and "done" that are required. state: column of it.
+    """Checks one transition of a file. state: its column. outcomes: whether reward, which is required, and done are
+    read.
 
     Raises:
         MetricDataError: a column that is missing, or an invalid value; the message does not name the row.
@@ -156,16 +158,9 @@ def transition_row(
     found["episode"] = _name(row, names["episode"])
     for name, column in (("state", names[state]), ("action", names["action"])):
         found[name] = _point(row, column)
-    found["reward"] = number_in(row, names["reward"], required="reward" in needed)
-    flag = row.get(names["done"])
-    if flag in (None, ""):
-        if "done" in needed:
-            raise MetricDataError(f"column {names['done']!r} is missing: true in the last row of an episode that ended")
-        found["done"] = None
-    elif (text := str(flag).strip().lower()) in _TRUTHS:
-        found["done"] = _TRUTHS[text]
-    else:
-        raise MetricDataError(f"{names['done']} must be true or false, found {flag!r:.60}")
+    found |= {"reward": None, "done": None}
+    if outcomes:
+        found |= {"reward": number_in(row, names["reward"]), "done": _flag(row, names["done"])}
     found["dataset"] = ONLY if row.get(names["dataset"]) in (None, "") else _name(row, names["dataset"])
     return found
 
@@ -175,6 +170,15 @@ def _name(row: Mapping[str, Any], column: str) -> str:
     if value is None or str(value).strip() == "":
         raise MetricDataError(f"column {column!r} is missing: a name")
     return str(value).strip()
+
+
+def _flag(row: Mapping[str, Any], column: str) -> bool | None:
+    value = row.get(column)
+    if value in (None, ""):
+        return None
+    if (text := str(value).strip().lower()) not in _TRUTHS:
+        raise MetricDataError(f"{column} must be true or false, found {value!r:.60}")
+    return _TRUTHS[text]
 
 
 def _point(row: Mapping[str, Any], column: str) -> str | tuple[float, ...]:
@@ -217,33 +221,41 @@ def logged_transitions(rows: Iterable[tuple[int, Mapping[str, Any]]]) -> LoggedT
 
 
 def unlike_rows(rows: Sequence[tuple[int, Mapping[str, Any]]]) -> dict[int, str]:
-    """Returns a sentence on each row, by number, that does not fit to the first one."""
+    """Returns a sentence on each row, by number, that has other columns than most rows."""
+    shapes = [tuple(_kind(name, row[name]) for name in ("state", "action", "reward", "done")) for _, row in rows]
+    usual = collections.Counter(shapes).most_common(1)[0][0]
+    example = rows[shapes.index(usual)][0]
     found: dict[int, str] = {}
-    first = rows[0][1]
-    for place, row in rows:
-        for name in ("state", "action"):
-            kinds = [_kind(each[name]) for each in (row, first)]
-            if kinds[0] != kinds[1]:
-                found.setdefault(place, f"{name} has {kinds[0]}, and that of row {rows[0][0]} has {kinds[1]}")
-        for name in ("reward", "done"):
-            if (row[name] is None) != (first[name] is None):
-                found.setdefault(place, f"{name} is given in some rows only; give it in every row or in none")
+    for (place, _), shape in zip(rows, shapes, strict=True):
+        if shape == usual:
+            continue
+        name, kind, other = next(
+            (name, a, b)
+            for name, a, b in zip(("state", "action", "reward", "done"), shape, usual, strict=True)
+            if a != b
+        )
+        if name in ("state", "action"):
+            found[place] = f"{name} has {kind}, and that of row {example} has {other}"
+        else:
+            found[place] = f"{name} is given in some rows only; give it in every row or in none"
     return found
 
 
-def _kind(point: str | tuple[float, ...]) -> str:
+def _kind(name: str, point: Any) -> str:
+    if name in ("reward", "done"):
+        return "nothing" if point is None else "a value"
     return "text" if isinstance(point, str) else f"{len(point)} number{'s' if len(point) > 1 else ''}"
 
 
 TRANSITION_LOG_ROWS = RowFormat(
     "a log of transitions",
     ("episode", "step", "state", "action", "reward", "done", "dataset"),
-    functools.partial(transition_row, ("reward",), "state"),
+    functools.partial(transition_row, "state", True),
     logged_transitions,
 )
 DEMONSTRATION_ROWS = RowFormat(
     "demonstrations",
     ("episode", "step", "observation", "action", "dataset"),
-    functools.partial(transition_row, (), "observation"),
+    functools.partial(transition_row, "observation", False),
     logged_transitions,
 )
