@@ -102,6 +102,14 @@ def audit_transitions(
     good, malformed, raw = _read(path, kind, columns)
     malformed |= unlike_rows(list(good.items())) if good else {}
     whole, broken = _whole({place: row for place, row in good.items() if place not in malformed})
+    own = (columns or {}).get("episode", "episode"), (columns or {}).get("dataset", "dataset")
+    lost = {tuple(str(raw[place].get(name)).strip() for name in own): place for place in malformed}
+    for place, row in list(whole.items()):
+        bad = lost.get((row["episode"], row["dataset"])) or lost.get((row["episode"], "None"))
+        if bad is not None:
+            del whole[place]
+            key = row["dataset"], row["episode"]
+            broken.setdefault(key, f"episode {row['episode']!r:.60} is left out, as row {bad} of it is malformed")
     if not whole:
         problem = next(iter([*malformed.values(), *broken.values()]))
         raise ConfigError(f"{path}: no episode is whole; {problem}")
