@@ -8,7 +8,7 @@ from scipy.stats import spearmanr
 from polopt.claim import Finding, Replace, claim, mutation
 from polopt.claims.problems.cliff import KINDS, Cliff, cliff, data_sets, together
 from polopt.methods.dataset_perspective import DatasetPerspective, dataset_perspective
-from polopt.metrics import t_interval
+from polopt.metrics import Measured, t_interval
 from polopt.metrics.transitions import LoggedTransitions
 
 # Grids of the headline, and of the other claim.
@@ -16,10 +16,17 @@ MANY, FEW = 30, 6
 COPIES, TRANSITIONS = 4, 600
 
 
-def ends(world: Cliff) -> dict[str, float]:
+def ends(world: Cliff) -> tuple[float, float]:
     """Returns the returns of the random and of the best policy."""
-    uniform = np.full(world.reward.shape, 0.25)
-    return {"random_return": world.evaluate(uniform), "expert_return": world.evaluate(world.expert())}
+    return world.evaluate(np.full(world.reward.shape, 0.25)), world.evaluate(world.expert())
+
+
+def measured(world: Cliff, sets: dict[str, np.ndarray]) -> Measured:
+    """Measures data sets of a grid, one of which is the reference."""
+    low, high = ends(world)
+    metric = dataset_perspective(random_return=low, expert_return=high, reference="reference")
+    found: Measured = metric(together(world, sets))
+    return found
 
 
 @functools.cache
@@ -28,9 +35,9 @@ def described(seed: int) -> dict[str, np.ndarray]:
     in which the random policy has 0 and the best one 1."""
     world = cliff(seed)
     sets = data_sets(world, seed, COPIES, TRANSITIONS)
-    values = dataset_perspective(**ends(world), reference="reference")(together(world, sets)).values
+    values = measured(world, sets).values
     names = [name for name in sets if name != "reference"]
-    low, high = ends(world).values()
+    low, high = ends(world)
     return {
         "TQ": np.array([values[f"{name}, TQ"] for name in names]),
         "SACo": np.array([values[f"{name}, SACo"] for name in names]),
@@ -116,7 +123,7 @@ def fixed_points() -> Finding:
         "sweep": np.stack([np.repeat(range(S * A), 1), *np.zeros((4, S * A), int)], 1),
     }
     sets["sweep"][:, 2], sets["sweep"][:, 3] = np.divmod(np.arange(S * A), A)
-    found = dataset_perspective(**ends(world), reference="reference")(together(world, sets))
+    found = measured(world, sets)
     random = found.intervals["random, TQ"]
     pairs = found.values["sweep, unique state-action pairs"]
     return Finding(

@@ -140,7 +140,8 @@ def curation() -> Finding:
     for seed in range(240):
         draw = np.random.default_rng(seed)
         good, bad = demonstrate(1, draw, system=0.05), demonstrate(1, draw, system=0.05, label=16.0, demonstrations=8)
-        data = as_data(*(np.concatenate([x[0], y[0]]) for x, y in zip(good, bad, strict=True)))
+        states, forces = (np.concatenate([x[0], y[0]]) for x, y in zip(good, bad, strict=True))
+        data = as_data(states, forces)
         chance = data[np.flatnonzero(np.isin(data.number, draw.permutation(28)[:20]))]
         kept = consistent_demonstrations(data, keep=20 / 28)
         clean.append(np.mean([int(name) < 20 for name in set(kept.episode.tolist())]))

@@ -124,7 +124,7 @@ class DatasetPerspective(Metric):
             values |= {f"{prefix}{key}": interval.estimate for key, interval in found.items()}
             values |= {f"{prefix}{key}": number for key, number in numbers.items()}
             returns[f"{prefix}return"] = (of.means(of.reward) * of.lengths)[complete]
-            cautions += [f"{prefix}{text}" for text in self.cautions(of, complete, states[rows], found)]
+            cautions += [f"{prefix}{text}" for text in self.limitations(of, complete, states[rows], found)]
         if self.reference is not None:
             cautions += self.sizes(data, names)
         return Measured(values, intervals, returns, tuple(cautions))
@@ -190,7 +190,7 @@ class DatasetPerspective(Metric):
         ends = {"shortest episode": data.lengths.min(), "longest episode": data.lengths.max()}
         return found, {name: float(x) for name, x in (numbers | ends).items()}
 
-    def cautions(
+    def limitations(
         self, data: LoggedTransitions, complete: NDArray[np.bool_], states: Cells, found: dict[str, Interval]
     ) -> list[str]:
         """Returns sentences on what limits the numbers of one data set."""
@@ -228,6 +228,6 @@ def _entropies(states: Cells, pairs: Cells) -> NDArray[np.float64]:
     _, first, count = np.unique(pairs, return_index=True, return_counts=True)
     visits = np.bincount(states)
     share = count / visits[states[first]]
-    entropy = np.bincount(states[first], -share * np.log(share), minlength=len(visits))
+    entropy = np.bincount(states[first], -share * np.log(share), minlength=len(visits)).astype(float)
     found: NDArray[np.float64] = entropy[states]
     return found

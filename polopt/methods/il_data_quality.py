@@ -71,7 +71,7 @@ class Neighbourhoods:
 
     def variances(self, rows: int) -> tuple[Numbers, Numbers]:
         """Returns v_i of each row, 0 without neighbours, and its weight in means, 1 with and 0 without, [N] each."""
-        return _mean(*(np.bincount(self.state, x, rows) for x in (self.near, self.apart)))
+        return _mean(_sums(self.state, self.near, rows), _sums(self.state, self.apart, rows))
 
     def variance_without(self, episode: Places) -> tuple[float, Numbers]:
         """Returns the action variance, and that without each demonstration, [E], not a number without neighbours.
@@ -79,7 +79,7 @@ class Neighbourhoods:
         episode: of each row, [N].
         """
         N, E = len(episode), int(episode.max()) + 1
-        count, total = (np.bincount(self.state, x, N) for x in (self.near, self.apart))
+        count, total = _sums(self.state, self.near, N), _sums(self.state, self.apart, N)
         v, weight = _mean(count, total)
         v_left, weight_left = _mean(count[self.state] - self.near, total[self.state] - self.apart)
 
@@ -90,6 +90,12 @@ class Neighbourhoods:
         top, weights = sums(v * weight, v_left * weight_left), sums(weight, weight_left)
         found = np.where(weights > COPY / 2, top / np.maximum(weights, COPY / 2), np.nan)
         return float(found[0]), found[1:]
+
+
+def _sums(place: Places, values: Numbers, size: int) -> Numbers:
+    """Returns the sum of the values at each place, [size]."""
+    found: Numbers = np.bincount(place, values, size).astype(float)
+    return found
 
 
 def _mean(count: Numbers, total: Numbers) -> tuple[Numbers, Numbers]:
@@ -220,8 +226,7 @@ def neighbourhoods(states: Numbers, actions: Numbers, episode: Places, copies: P
     state, other = np.divmod(key, E)
     differ = np.where(copies[episode[i]] != copies[episode[j]], 1.0, COPY)
     apart = ((actions[i] - actions[j]) ** 2).sum(1) / 2 * differ
-    near, total = (np.bincount(place, x, len(key)) for x in (differ, apart))
-    return Neighbourhoods(state, other, near, total)
+    return Neighbourhoods(state, other, _sums(place, differ, len(key)), _sums(place, apart, len(key)))
 
 
 def consistent_demonstrations(

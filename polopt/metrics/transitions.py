@@ -215,7 +215,7 @@ def logged_transitions(rows: Iterable[tuple[int, Mapping[str, Any]]]) -> LoggedT
     if problems := unlike_rows(numbered):
         raise MetricDataError(f"row {min(problems)}: {problems[min(problems)]}")
     found = [row for _, row in numbered]
-    columns = {name: [row[name] for row in found] for name in found[0]}
+    columns: dict[str, Any] = {name: [row[name] for row in found] for name in found[0]}
     columns |= {name: None for name in ("reward", "done") if columns[name][0] is None}
     return LoggedTransitions(**columns, place=[place for place, _ in numbered])
 

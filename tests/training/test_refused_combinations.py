@@ -52,9 +52,12 @@ COMBINATIONS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "an environment's reward without an environment": (
         {"tasks": PAIRS, "stages": {"rl": {"method": "grpo", **RL, "but": ENVIRONMENT}}},
-        "tasks",
+        "sampling.Rollouts samples answers, and nothing verifies them",
     ),
-    "rollouts where nothing judges them": ({"tasks": PAIRS, "stages": {"rl": {"method": "grpo", **RL}}}, "tasks"),
+    "rollouts where nothing judges them": (
+        {"tasks": PAIRS, "stages": {"rl": {"method": "grpo", **RL}}},
+        "sampling.Rollouts samples answers, and nothing verifies them",
+    ),
     "a group of one": (
         {"stages": {"rl": {"method": "grpo", **RL, "group": 1}}},
         "its groups hold one row each, which there is nothing to compare with",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_discrete_are
@@ -68,7 +70,7 @@ def as_data(states: Numbers, forces: Numbers, name: str = "data") -> LoggedTrans
 
 def joined(parts: list[LoggedTransitions]) -> LoggedTransitions:
     """Returns data sets as one table."""
-    columns = {
+    columns: dict[str, Any] = {
         name: np.concatenate([getattr(part, name) for part in parts])
         for name in ("episode", "step", "state", "action", "dataset")
     }
