@@ -14,7 +14,8 @@ from polopt.names import nearest
 
 AGENTS = Paper(
     title="A Survey on the Optimization of Large Language Model-based Agents",
-    authors="Du, Shangheng and Zhao, Jiabao and Shi, Jinxin and Xie, Zhentao and Jiang, Xin and Bai, Yanhong and He, Liang",
+    authors="Du, Shangheng and Zhao, Jiabao and Shi, Jinxin and Xie, Zhentao and Jiang, Xin and "
+    "Bai, Yanhong and He, Liang",
     year=2025,
     arxiv="2503.12434",
 )
