@@ -12,7 +12,7 @@ from typing import Any
 
 from benchmarks import claims, method_facts
 from benchmarks.spec import HERE
-from polopt import catalogue
+from polopt import catalogue, tagging, tags
 from polopt.claim import CLAIM_KINDS
 from polopt.method import KINDS, ROOMS, TIERS, Method
 from polopt.part import Part
@@ -64,10 +64,35 @@ def page() -> str:
         "[one small budget for every method](../benchmarks/results/methods.md), which says what a method does when it "
         "is dropped in by name and not what it can do; empty where it was not trained.",
         "",
+        *_tags(found),
+        "",
         "This page is made by `python -m benchmarks.catalogue` from the method files and from the last full run of the "
         f"claims{_when(claims.stored()['about'])}.",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _tags(found: list[Method[Any, Part]]) -> list[str]:
+    """Lists the tags of two surveys, and the algorithms that have each; cells without any are shown."""
+    lines = [
+        "## Tags",
+        "",
+        "Two surveys sort methods by what they learn from and how: "
+        f"[{tags.AGENTS.title}](https://arxiv.org/abs/{tags.AGENTS.arxiv}), the first six axes, and "
+        f"[{tags.MANIPULATION.title}](https://arxiv.org/abs/{tags.MANIPULATION.arxiv}), the others. The tags are "
+        "derived from the parts of each algorithm with its paper's settings, so that they say what it does here. "
+        "Solvers, metrics and guards have none. `polopt methods --tag update_rule=dpo --tag data_source=self` lists "
+        "the methods with both; `polopt methods --by-tag` counts. Nothing here plans for robots: those cells are "
+        "empty.",
+        "",
+        "|axis|tag||methods|",
+        "|---|---|---|---|",
+    ]
+    cells = tags.cells({m.slug: tagging.tags_of(m()) for m in found})
+    for (axis, tag), names in cells.items():
+        shown = ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
+        lines.append(f"|{axis}|{tag}|{tags.TAGS[axis][tag]}|{shown or '–'}|")
+    return lines
 
 
 def _summary(facts: dict[str, list[method_facts.ClaimFacts]]) -> str:

@@ -16,6 +16,7 @@ from typing import Any
 from polopt import catalogue
 from polopt.claim import ClaimKind
 from polopt.method import KINDS, Kind, Paper, Tier
+from polopt.tags import Tag
 
 FILE = Path(__file__).with_name("index.json")
 
@@ -23,7 +24,8 @@ FILE = Path(__file__).with_name("index.json")
 @dataclasses.dataclass(frozen=True)
 class Entry:
     """The index entry of a method. kind: of the object it builds. settings: name and default. sentence: the `outline`
-    of its part with the paper's settings: depth, name, value. claims: name, kind, statement. digest: of its files."""
+    of its part with the paper's settings: depth, name, value. claims: name, kind, statement. tags: axis and tag, see
+    `polopt.tags`. digest: of its files."""
 
     slug: str
     room: str
@@ -35,6 +37,7 @@ class Entry:
     settings: tuple[tuple[str, str], ...]
     sentence: tuple[tuple[int, str, str], ...]
     claims: tuple[tuple[str, ClaimKind, str], ...]
+    tags: tuple[Tag, ...]
     digest: str
 
     def matches(self, text: str) -> bool:
@@ -69,17 +72,19 @@ def entry(name: str) -> Entry:
     """
     slug = catalogue.slug_of(name)
     stored = _stored().get(slug)
-    if stored is None or stored["digest"] != digest(slug):
+    if stored is None or "tags" not in stored or stored["digest"] != digest(slug):
         return made(slug)
-    pairs = {key: tuple(tuple(pair) for pair in stored[key]) for key in ("settings", "sentence", "claims")}
+    pairs = {key: tuple(tuple(pair) for pair in stored[key]) for key in ("settings", "sentence", "claims", "tags")}
     return Entry(**{**stored, **pairs, "paper": Paper(**stored["paper"])})
 
 
 def made(slug: str) -> Entry:
     """Builds the entry from the method's current files."""
     from polopt.outline import outline
+    from polopt.tagging import tags_of
 
     m = catalogue.find(slug)
+    built = m()
     return Entry(
         slug=m.slug,
         room=m.room,
@@ -89,8 +94,9 @@ def made(slug: str) -> Entry:
         paper=m.paper,
         doc=m.doc,
         settings=tuple((name, repr(value)) for name, value in m.settings().items()),
-        sentence=tuple(outline(m())),
+        sentence=tuple(outline(built)),
         claims=tuple((claim.name, claim.kind, claim.statement) for claim in catalogue.claims_of(m.slug)),
+        tags=tags_of(built),
         digest=digest(m.slug),
     )
 

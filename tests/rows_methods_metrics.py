@@ -12,6 +12,7 @@ from polopt.lab.measured import (
     gated_scores,
     hierarchy,
     lifelong_measurements,
+    logged_walks,
     policies_by_data,
     policies_with_metrics,
     predicted_outcomes,
@@ -30,6 +31,8 @@ from polopt.lab.measured import (
 )
 from polopt.methods.alignment_discretion import DiscretionAudit
 from polopt.methods.autolibra import InducedMetrics
+from polopt.methods.dataset_perspective import DatasetPerspective
+from polopt.methods.il_data_quality import DemonstrationQuality
 from polopt.methods.il_data_scaling import DataScaling
 from polopt.methods.intellagent import PolicyTestReport
 from polopt.methods.kitchen_r import HierarchyEvaluation
@@ -97,4 +100,8 @@ DATA_METRICS = {
     "replies": DataRow(ReplyPolicy(backfire=0.3), replied),
     "tests of rules": DataRow(PolicyTestReport(pairs=5, resamples=20), tested_rules),
     "induced metrics": DataRow(InducedMetrics(resamples=20), remarked),
+    "dataset perspective": DataRow(
+        DatasetPerspective(random_return=0.0, expert_return=8.0, reference="one", bins=10), logged_walks
+    ),
+    "demonstration quality": DataRow(DemonstrationQuality(), logged_walks),
 }

@@ -26,6 +26,8 @@ FLOORS = [
     {"algorithm", "config"},
     {"capabilities", "stepping"},
     {"method", "claim"},
+    {"tags"},
+    {"tagging"},
     {"methods"},
     {"packages"},
     {"policies", "worlds"},

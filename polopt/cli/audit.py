@@ -1,4 +1,4 @@
-"""polopt audit."""
+"""polopt audit, and polopt audit preferences."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from polopt.cli import wording
+from polopt.cli import audit_transitions, wording
 from polopt.cli.command_group import CommandGroup, UsageError, checked
 
 if TYPE_CHECKING:
@@ -25,9 +25,8 @@ app = typer.Typer(cls=CommandGroup, no_args_is_help=True, help="Audit data befor
 SHOWN = 8
 
 
-@app.callback()
-def _audit() -> None:
-    pass
+app.command()(audit_transitions.demos)
+app.command()(audit_transitions.logs)
 
 
 @app.command()

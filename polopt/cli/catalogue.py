@@ -14,7 +14,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from polopt import catalogue, evidence, index
+from polopt import catalogue, evidence, index, tags
 from polopt.claim import Cost
 from polopt.cli import claims_page, wording
 from polopt.cli.command_group import UsageError, checked
@@ -46,9 +46,18 @@ def methods(
     ] = None,
     room: Annotated[str | None, typer.Option("--room", metavar="NAME", help=f"{', '.join(ROOMS)}.")] = None,
     tier: Annotated[str | None, typer.Option("--tier", metavar="NAME", help=f"{', '.join(TIERS)}.")] = None,
+    tag: Annotated[
+        list[str] | None,
+        typer.Option("--tag", metavar="AXIS=TAG", help="As update_rule=dpo; repeatable: methods with all of them."),
+    ] = None,
+    by_tag: Annotated[
+        bool, typer.Option("--by-tag", help="Two surveys' tags, and how many of these methods have each.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """List the methods: what each changes, its paper, how sure its formula is. One line each in a pipe."""
+    with checked():
+        wanted = {tags.parsed_tag(text) for text in tag or []}
     found = index.entries()
     _known("--room", room, list(ROOMS))
     _known("--tier", tier, list(TIERS))
@@ -56,8 +65,15 @@ def methods(
     found = [
         m
         for m in found
-        if room in (None, m.room) and kind in (None, m.kind) and tier in (None, m.tier) and m.matches(like or "")
+        if room in (None, m.room)
+        and kind in (None, m.kind)
+        and tier in (None, m.tier)
+        and m.matches(like or "")
+        and wanted <= set(m.tags)
     ]
+    if by_tag:
+        _show_tags(found, as_json)
+        return
     if as_json:
         typer.echo(json.dumps([_row(m) for m in found], indent=1, ensure_ascii=False))
         return
@@ -67,6 +83,21 @@ def methods(
     else:
         for line in method_lines(found):
             typer.echo(line)
+
+
+def _show_tags(found: Sequence[Entry], as_json: bool) -> None:
+    """Prints how many methods have each tag, empty cells included."""
+    cells = tags.cells({m.slug: m.tags for m in found})
+    if as_json:
+        rows = [{"axis": axis, "tag": tag, "methods": names} for (axis, tag), names in cells.items()]
+        typer.echo(json.dumps(rows, indent=1, ensure_ascii=False))
+        return
+    table = Table.grid(padding=(0, 2))
+    before = ""
+    for (axis, tag), names in cells.items():
+        table.add_row("" if axis == before else axis, tag, str(len(names) or "–"), tags.TAGS[axis][tag])
+        before = axis
+    wording.screen().print(table)
 
 
 def _known(option: str, value: str | None, known: Sequence[str]) -> None:
@@ -121,6 +152,7 @@ def _row(m: Entry) -> dict[str, Any]:
         "kind": m.kind,
         "changes": m.changes,
         "tier": m.tier,
+        "tags": [f"{axis}={tag}" for axis, tag in m.tags],
         "paper": dataclasses.asdict(m.paper),
         "claim": [statement for _, _, statement in m.claims],
         "headline": [statement for _, kind, statement in m.claims if kind == "headline"],
@@ -154,6 +186,9 @@ def show(
     where = f"arXiv {m.paper.arxiv}" if m.paper.arxiv else m.paper.venue
     screen.print("\nPaper", style="bold")
     screen.print(Padding(Text(f"{m.paper.authors} ({m.paper.year}): {m.paper.title}. {where}"), (0, 0, 0, 2)))
+    if m.tags:
+        screen.print("\nTags", style="bold")
+        screen.print(Padding(Text(", ".join(f"{axis}={tag}" for axis, tag in m.tags)), (0, 0, 0, 2)))
     if m.claims:
         screen.print("\nClaims", style="bold")
         for name, kind, statement in m.claims:

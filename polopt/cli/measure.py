@@ -65,10 +65,12 @@ def measure(
     with checked():
         part = catalogue.metric(metric, **wording.settings(changes or []))
         if policy:
-            policies = policy_results(part, metric, file, _pairs(policy, "--policy"), _pairs(column or [], "--column"))
+            policies = policy_results(
+                part, metric, file, named_columns(policy, "--policy"), named_columns(column or [])
+            )
             policies.show(html, as_json=as_json)
             return
-        data = measuring.data_of(part, file, _pairs(column or [], "--column"))
+        data = measuring.data_of(part, file, named_columns(column or []))
         found: Measured = part(data)
         if html is not None:
             from polopt.report import write_measured
@@ -91,7 +93,8 @@ def measure(
 EXAMPLES = {"--column": "behaviour_probability=propensity", "--policy": "careful=careful_probability"}
 
 
-def _pairs(pairs: list[str], option: str) -> dict[str, str]:
+def named_columns(pairs: list[str], option: str = "--column") -> dict[str, str]:
+    """Returns the columns of a file by the names that an option's values give them, NAME=COLUMN."""
     found: dict[str, str] = {}
     for pair in pairs:
         name, equals, column = pair.partition("=")

@@ -52,6 +52,7 @@ from polopt.metrics.several_metrics import POLICY_METRIC_ROWS
 from polopt.metrics.shrinkage import PREDICTED_TRIAL_ROWS, PredictedTrial
 from polopt.metrics.simulated_policies import SIMULATED_ROWS, SimulatedPolicies
 from polopt.metrics.token_credit import TOKEN_ROWS
+from polopt.metrics.transitions import DEMONSTRATION_ROWS, TRANSITION_LOG_ROWS, LoggedTransitions
 from polopt.metrics.value_class import FEATURE_ROWS, FeatureTransitions
 from polopt.problems.mdp import random_mdp
 
@@ -322,6 +323,22 @@ def remarked(seed: int) -> WrittenFeedback:
     return WrittenFeedback([f"run {i:02}" for i in range(24)], records, texts)
 
 
+def logged_walks(seed: int) -> LoggedTransitions:
+    """Returns two data sets of six episodes of up to eight decisions on a line, every other episode not done."""
+    draw = np.random.default_rng(seed)
+    lengths = draw.integers(2, 9, 12)
+    number, steps = np.repeat(np.arange(12), lengths), np.concatenate([np.arange(n) for n in lengths])
+    return LoggedTransitions(
+        episode=[f"{i:02}" for i in number],
+        step=steps,
+        state=draw.normal(size=(len(number), 2)).round(1),
+        action=draw.integers(2, size=len(number)),
+        reward=draw.choice([0.0, 1.0], len(number)),
+        done=(steps == lengths[number] - 1) & (number % 2 == 0),
+        dataset=np.where(number < 6, "one", "other"),
+    )
+
+
 EXAMPLES: dict[RowFormat, Callable[[int], Any]] = {
     TRANSITION_ROWS: reward_pair,
     PAIR_ROWS: ranked,
@@ -345,4 +362,6 @@ EXAMPLES: dict[RowFormat, Callable[[int], Any]] = {
     REPLY_ROWS: replied,
     REVISED_ROWS: revised_samples,
     ROUND_ROWS: answers_by_round,
+    TRANSITION_LOG_ROWS: logged_walks,
+    DEMONSTRATION_ROWS: logged_walks,
 }

@@ -78,6 +78,7 @@ from polopt.metrics.intervals import (
     t_interval,
     wilson,
 )
+from polopt.metrics.jackknife import jackknife
 from polopt.metrics.least_error import LeastError, least_error_of_limits
 from polopt.metrics.letters import compact_letters
 from polopt.metrics.lifelong import LifelongLog
@@ -128,9 +129,11 @@ from polopt.metrics.signal import mixed_groups
 from polopt.metrics.simulated_policies import RandomFeatureDynamics, SimulatedPolicies, rank_violation, simulated_value
 from polopt.metrics.slates import IndependentImportanceSampling, PseudoInverse
 from polopt.metrics.stability import Stability, policy_stability, q_values
+from polopt.metrics.state_divergence import StateDivergence, state_divergence
 from polopt.metrics.stationary import StationaryImportanceSampling
 from polopt.metrics.success_rates import beta_posterior, exact_difference_p
 from polopt.metrics.token_credit import ScoredTokens, TokenTrace
+from polopt.metrics.transitions import LoggedTransitions, logged_transitions
 from polopt.metrics.value_class import FeatureTransitions, Incompleteness, bellman_incompleteness, concentrability
 from polopt.metrics.weight_limits import ClippedWeights, ShrunkWeights, SwitchedWeights, WeightLimit
 from polopt.metrics.weighted import WeightedTerms, WeightsError
@@ -176,6 +179,7 @@ __all__ = [
     "LoggedMetric",
     "LoggedReplies",
     "LoggedRow",
+    "LoggedTransitions",
     "LoggedValues",
     "MarginalImportanceSampling",
     "Measured",
@@ -222,6 +226,7 @@ __all__ = [
     "Sigmoid",
     "SimulatedPolicies",
     "Stability",
+    "StateDivergence",
     "StationaryImportanceSampling",
     "SwitchedWeights",
     "TabularRewardPair",
@@ -284,6 +289,7 @@ __all__ = [
     "implied_false_positive_rate",
     "improvement",
     "iqm",
+    "jackknife",
     "kendall_tau",
     "krippendorff_alpha",
     "least_error_of_limits",
@@ -293,6 +299,7 @@ __all__ = [
     "logged_decisions",
     "logged_row",
     "logged_table",
+    "logged_transitions",
     "logp_mismatch",
     "margin_at_loss",
     "mean_difference_p",
@@ -327,6 +334,7 @@ __all__ = [
     "seeds_needed",
     "select_policy",
     "simulated_value",
+    "state_divergence",
     "t_interval",
     "tic_rate",
     "welch_difference",

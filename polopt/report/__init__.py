@@ -1,8 +1,9 @@
-"""Reports: pages of a run, a comparison, an audit of preference pairs, a measured file; plots for notebooks."""
+"""Reports: pages of a run, a comparison, audits of data, a measured file; plots for notebooks."""
 
 from polopt.report.audit_page import write_audit
 from polopt.report.measure_page import bound_plot, write_measured, write_policies
 from polopt.report.plot import learning_curve
+from polopt.report.transition_page import write_transition_audit
 from polopt.report.write import compare_report, run_notices, write_comparison, write_report
 
 __all__ = [
@@ -15,4 +16,5 @@ __all__ = [
     "write_measured",
     "write_policies",
     "write_report",
+    "write_transition_audit",
 ]

@@ -23,8 +23,8 @@ def figures(audit: FileAudit) -> list[Figure]:
 
 def _lengths(audit: FileAudit) -> Figure:
     gaps = [len(row.chosen) - len(row.rejected) for row in audit.rows]
-    bars = _histogram([("pairs", "@accent", gaps)])
-    layout = {**_bar_layout("characters that the preferred answer is longer"), "shapes": [upright(0.0)]}
+    bars = histogram([("pairs", "@accent", gaps)])
+    layout = {**bar_layout("characters that the preferred answer is longer"), "shapes": [upright(0.0)]}
     caption = "Numbers of pairs. Of a file without length bias the bars left and right of 0 weigh the same."
     return Figure("lengths", "Is the longer answer preferred?", caption, bars, layout)
 
@@ -38,7 +38,7 @@ def _biases(audit: FileAudit) -> Figure | None:
     ]
     known = [(name, interval) for name, interval in rows if interval is not None]
     caption = "Share of pairs with its interval; a preference for length or place is none at the dotted 50 %."
-    return _forest("biases", "Biases and wrong labels", caption, known, at=0.5) if known else None
+    return share_forest("biases", "Biases and wrong labels", caption, known, at=0.5) if known else None
 
 
 def _margins(audit: FileAudit) -> Figure | None:
@@ -48,13 +48,13 @@ def _margins(audit: FileAudit) -> Figure | None:
     here = np.array([place in left for place in audit.flips.lines])
     groups = [("ranked right after training", "@accent", margins[~here]), ("left wrong", "@second", margins[here])]
     kind = "sums" if audit.flips.criterion.ranks_by == "sum" else "means over tokens"
-    layout = _bar_layout(f"log-probability of the preferred answer minus the other's, {kind}, nats")
+    layout = bar_layout(f"log-probability of the preferred answer minus the other's, {kind}, nats")
     layout |= {"shapes": [upright(0.0)], "showlegend": True, "barmode": "stack"}
     caption = (
         f"Numbers of pairs by the reference's ranking, right of 0 correct. Left wrong are those that "
         f"{audit.flips.criterion.method} does not turn where each pair has the loss {audit.flips.target_loss:g}."
     )
-    return Figure("margins", "How the reference ranks the pairs", caption, _histogram(groups), layout)
+    return Figure("margins", "How the reference ranks the pairs", caption, histogram(groups), layout)
 
 
 def _reach(audit: FileAudit) -> Figure | None:
@@ -83,7 +83,7 @@ def _agreement(audit: FileAudit) -> Figure | None:
         return None
     caption = "Share of the others' labels of the same pairs that are the annotator's own; 50 % is chance."
     rows = list(found.with_others.items())
-    return _forest("agreement", "Which annotators agree with the others?", caption, rows, at=0.5)
+    return share_forest("agreement", "Which annotators agree with the others?", caption, rows, at=0.5)
 
 
 def _discretion(audit: FileAudit) -> Figure | None:
@@ -96,10 +96,12 @@ def _discretion(audit: FileAudit) -> Figure | None:
         if name.startswith(begin)
     ]
     caption = "Share of the pairs on which all principles agree whose label goes against them, with its interval."
-    return _forest("discretion", "Who goes against the principles?", caption, known, at=None) if known else None
+    return share_forest("discretion", "Who goes against the principles?", caption, known, at=None) if known else None
 
 
-def _forest(name: str, title: str, caption: str, rows: Sequence[tuple[str, Interval]], *, at: float | None) -> Figure:
+def share_forest(
+    name: str, title: str, caption: str, rows: Sequence[tuple[str, Interval]], *, at: float | None
+) -> Figure:
     """Builds a plot of intervals of shares, one a line, the first on top. at: a share with a dotted line."""
     within = [
         (label, dataclasses.replace(found, low=max(found.low, 0.0), high=min(found.high, 1.0))) for label, found in rows
@@ -107,7 +109,7 @@ def _forest(name: str, title: str, caption: str, rows: Sequence[tuple[str, Inter
     return forest(name, title, caption, within, axis=SHARE_AXIS, form=".1%", at=at)
 
 
-def _histogram(groups: Sequence[tuple[str, str, Sequence[float] | np.ndarray]]) -> list[Trace]:
+def histogram(groups: Sequence[tuple[str, str, Sequence[float] | np.ndarray]]) -> list[Trace]:
     """Builds bars of counts on one set of bins. groups: of each, its name, colour and values."""
     values = np.concatenate([np.asarray(x, float) for _, _, x in groups])
     low, high = float(values.min()), float(values.max())
@@ -127,7 +129,7 @@ def _histogram(groups: Sequence[tuple[str, str, Sequence[float] | np.ndarray]]) 
     ]
 
 
-def _bar_layout(label: str) -> dict[str, Any]:
+def bar_layout(label: str) -> dict[str, Any]:
     return {
         "height": 320,
         "bargap": 0,

@@ -1,0 +1,132 @@
+"""The tags of an algorithm, derived from its parts."""
+
+from __future__ import annotations
+
+from polopt.algorithm import Algorithm
+from polopt.credit import ConstantAdvantage
+from polopt.objectives import LabelledObjective, Objective, RegressionLink, RegressionObjective, Surrogate
+from polopt.part import Part
+from polopt.rewards import OutcomeReward
+from polopt.rewards.judges.parts import Judge
+from polopt.sampling import TopK
+from polopt.tags import TAGS, Tag, check_tag
+
+# Axes on which every algorithm has a tag.
+REQUIRED = ("data_source", "filter", "negative_use", "update_rule", "reward_source", "iteration", "supervision")
+RATED = frozenset({"pairs", "rated"})
+SHOWN = frozenset({"demonstrations", "solutions", "texts"})
+OTHERS = frozenset({"imported_answers", "restored_rows"})
+OUTCOMES = frozenset({"outcome", "reward", "advantage"})
+# Fields of a policy whose decisions are steps of a flow or diffusion.
+FLOW = frozenset({"extras.noise_level", "extras.velocity", "extras.dt"})
+
+
+def tags_of(part: Part) -> tuple[Tag, ...]:
+    """Returns the tags of what a method builds, in the vocabulary's order; none of a solver, a metric or a guard, which
+    the surveys' axes do not describe."""
+    if not isinstance(part, Algorithm):
+        return ()
+    found = {
+        "data_source": _data_source(part),
+        "filter": _filter(part),
+        "update_rule": _update_rule(part),
+    }
+    found["reward_source"] = _reward_source(part, found)
+    found["negative_use"] = _negative_use(part, found)
+    found["iteration"] = _iteration(found)
+    found["supervision"] = _supervision(found)
+    if FLOW & (part.required_fields | part.required_outputs):
+        found["head"] = {"flow"}
+    return tuple(check_tag(axis, tag) for axis, tags in TAGS.items() for tag in tags if tag in found.get(axis, ()))
+
+
+def _data_source(algorithm: Algorithm) -> set[str]:
+    capabilities = frozenset[str]().union(*(part.source_capabilities for part in algorithm.parts()))
+    given = frozenset[str]().union(*(part.source_capabilities for part in algorithm.sampling.parts())) & (RATED | SHOWN)
+    others = OTHERS & capabilities or any("extras.is_opponent" in part.writes for part in algorithm.parts())
+    own = algorithm.sampling.rollout_support is not None or not given
+    return {
+        tag
+        for tag, holds in (
+            ("demonstrations", SHOWN & capabilities),
+            ("rated", RATED & capabilities),
+            ("self", own),
+            ("others", others),
+        )
+        if holds
+    }
+
+
+def _filter(algorithm: Algorithm) -> set[str]:
+    filters = [*algorithm.sampling.filters, *algorithm.select]
+    return {"outcome" if OUTCOMES & each.required_fields else "other" for each in filters} or {"none"}
+
+
+def _update_rule(algorithm: Algorithm) -> set[str]:
+    found: set[str] = set()
+    credit = algorithm.credit
+    for part in algorithm.objective.parts():
+        if isinstance(part, RegressionObjective | RegressionLink):
+            found.add("regression")
+        elif isinstance(part, Surrogate):
+            if isinstance(credit, ConstantAdvantage):
+                found.add("sft")
+            elif "value" in credit.required_fields | algorithm.objective.required_outputs:
+                found.add("ppo")
+            else:
+                found.add("grpo" if "group" in credit.required_fields else "reinforce")
+        elif isinstance(part, LabelledObjective) or (isinstance(part, Objective) and part.binds == "group"):
+            found.add("dpo")
+    if "regression" in found:
+        found.discard("dpo")
+    if algorithm.teacher is not None:
+        found.add("distillation")
+    return found
+
+
+def _reward_source(algorithm: Algorithm, found: dict[str, set[str]]) -> set[str]:
+    if isinstance(algorithm.credit, ConstantAdvantage) and "outcome" not in found["filter"]:
+        # The reward is not read, but pairs are labelled by it.
+        if "rated" in found["data_source"]:
+            return {"preference"}
+        if "dpo" not in found["update_rule"]:
+            return {"none"}
+    sources: set[str] = set()
+    for part in algorithm.reward.parts():
+        if isinstance(part, Judge) or type(part).__module__.startswith("polopt.rewards.rubric"):
+            sources.add("model")
+        elif type(part).__module__ == "polopt.rewards.preferences":
+            sources.add("preference")
+        elif isinstance(part, OutcomeReward):
+            sources.add("task")
+        elif len(list(part.parts())) == 1 or not type(part).__module__.startswith("polopt.rewards"):
+            sources.add("shaped")
+    return sources or {"task"}
+
+
+def _negative_use(algorithm: Algorithm, found: dict[str, set[str]]) -> set[str]:
+    rules = found["update_rule"]
+    surrogates = [part for part in algorithm.objective.parts() if isinstance(part, Surrogate)]
+    # A likelihood whose term reads the outcome treats wrong answers otherwise than right ones.
+    signed = any({"outcome", "reward"} & part.required_fields for part in surrogates)
+    uses = {"contrast"} if rules & {"dpo", "regression"} else set()
+    uses |= {"weight"} if signed or rules & {"ppo", "grpo", "reinforce"} else set()
+    kept = [*algorithm.sampling.filters, *algorithm.select]
+    uses |= {"discard"} if "sft" in rules and any(isinstance(each, TopK) for each in kept) else set()
+    return uses or {"none"}
+
+
+def _iteration(found: dict[str, set[str]]) -> set[str]:
+    sources = found["data_source"]
+    if "self" not in sources:
+        return {"once"}
+    return {"mixed"} if len(sources) > 1 else {"online"}
+
+
+def _supervision(found: dict[str, set[str]]) -> set[str]:
+    rewards = found["reward_source"]
+    kinds = {"demonstration"} if "demonstrations" in found["data_source"] else set()
+    kinds |= {"preference"} if "preference" in rewards else set()
+    kinds |= {"reward"} if rewards & {"task", "model", "shaped"} else set()
+    kinds |= {"teacher"} if "distillation" in found["update_rule"] else set()
+    return kinds
