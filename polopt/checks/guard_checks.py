@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from polopt.checks.finding import CheckResult
 from polopt.checks.guard_rules import OF_CALLS, OF_THE_GUARD, GuardRow
-from polopt.guards import Guard, PrivilegeRule, Privileges, ReplacingUpdate, ToolCall
-from polopt.guards.privileges import ANY_TOOL
+from polopt.guards import CallPattern, Guard, PrivilegeRule, Privileges, ToolCall
+from polopt.guards.call_pattern import ANY_TOOL
 
 # Calls of one check; its time grows with the cube of their number.
 CALLS = 24
@@ -20,12 +20,11 @@ LEFT_OUT = object()
 
 def guard_findings(guard: Guard) -> list[CheckResult]:
     """Returns what holds of a guard, and what breaks. Whether a verdict is the intended one is not checked: the rules
-    themselves say what is intended. Calls are made from privilege rules; a guard without any is checked by what it
+    themselves say what is intended. Calls are made from privilege rules and temporal ones; a guard without any is checked by what it
     makes of an unknown tool, and as a part."""
-    rules = [part for part in guard.parts() if isinstance(part, PrivilegeRule)]
-    widens = any(isinstance(part, ReplacingUpdate) for part in guard.parts())
+    rules = [part for part in guard.parts() if isinstance(part, (PrivilegeRule, CallPattern))]
     allows_all = Privileges(rules=[PrivilegeRule(tool=ANY_TOOL)])
-    row = GuardRow(guard, calls_of(rules), update=allows_all, widens=widens)
+    row = GuardRow(guard, calls_of(rules), update=allows_all, widens=guard.widens)
     found = []
     for rule in (*(OF_CALLS if rules else ()), *OF_THE_GUARD):
         # A new guard for each rule: what a guard wrongly remembers must not have been worn out by the rule before.
@@ -35,7 +34,7 @@ def guard_findings(guard: Guard) -> list[CheckResult]:
     return found
 
 
-def calls_of(rules: list[PrivilegeRule]) -> list[ToolCall]:
+def calls_of(rules: Sequence[PrivilegeRule | CallPattern]) -> list[ToolCall]:
     """Returns calls of every tool that the rules name, and of another one, with arguments at the bounds of their
     conditions, beside them, and left out; at most `CALLS` of them, drawn evenly."""
     values: dict[str, list[Any]] = {}

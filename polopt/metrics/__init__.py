@@ -18,7 +18,7 @@ from polopt.metrics.calibration import (
     log_loss,
     reliability,
 )
-from polopt.metrics.classification import average_precision, balanced_accuracy
+from polopt.metrics.classification import average_precision, balanced_accuracy, f1_score
 from polopt.metrics.compare import (
     Comparison,
     ComparisonRow,
@@ -38,6 +38,7 @@ from polopt.metrics.compare import (
 from polopt.metrics.concordance import Concordance, concordance
 from polopt.metrics.correction import Correction, attempts, correction
 from polopt.metrics.cost import cost_curve
+from polopt.metrics.detection import DetectedViolations, ViolationDetection, timed_detections
 from polopt.metrics.discretion import (
     PrinciplePreferences,
     Priorities,
@@ -93,6 +94,9 @@ from polopt.metrics.weight_limits import ClippedWeights, ShrunkWeights, Switched
 from polopt.metrics.weighted import WeightedTerms, WeightsError
 
 __all__ = [
+    "DetectedViolations",
+    "ViolationDetection",
+    "timed_detections",
     "ActionValueModel",
     "ActionValues",
     "AnnotatorAgreement",
@@ -177,6 +181,7 @@ __all__ = [
     "entropy_shift",
     "evidence",
     "fit_sigmoid",
+    "f1_score",
     "fit_temperature",
     "frontier",
     "gradient_noise",
