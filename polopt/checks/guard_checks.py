@@ -20,8 +20,8 @@ LEFT_OUT = object()
 
 def guard_findings(guard: Guard) -> list[CheckResult]:
     """Returns what holds of a guard, and what breaks. Whether a verdict is the intended one is not checked: the rules
-    themselves say what is intended. Calls are made from privilege rules and temporal ones; a guard without any is checked by what it
-    makes of an unknown tool, and as a part."""
+    themselves say what is intended. Calls are made from privilege rules and temporal ones; a guard without any is
+    checked by what it makes of an unknown tool, and as a part."""
     rules = [part for part in guard.parts() if isinstance(part, (PrivilegeRule, CallPattern))]
     allows_all = Privileges(rules=[PrivilegeRule(tool=ANY_TOOL)])
     row = GuardRow(guard, calls_of(rules), update=allows_all, widens=guard.widens)

@@ -8,7 +8,7 @@ import torch
 
 from polopt.claim import Finding, Replace, claim, mutation
 from polopt.claims.problems.traces import EVENTS, episodes, labelled, rules, trained
-from polopt.guards import END, CallPattern, TemporalGuard, TemporalRule, ToolCall, ViolationClassifier
+from polopt.guards import END, CallPattern, GuardVerdict, TemporalGuard, TemporalRule, ToolCall, ViolationClassifier
 from polopt.methods.policyguard import policyguard
 from polopt.metrics import DetectedViolations, ViolationDetection
 
@@ -44,8 +44,8 @@ def unseen_policies() -> Finding:
         holds=measured["F1, seen policies"] >= 0.9
         and measured["F1, unseen policies"] >= max(0.8, measured["F1 of a constant, unseen"]),
         intervals=intervals,
-        note="5,000 random episodes of 4 to 10 of 12 events, 40 policies in one of several wordings of their kind, 30 of "
-        "them for training; 1,500 new episodes. Intervals are over episodes, not over policies. Made-up policies: "
+        note="5,000 random episodes of 4 to 10 of 12 events, 40 policies in one of two wordings of their kind, 30 of them "
+        "for training; 1,500 new episodes. Intervals are over episodes, not over policies. Made-up policies: "
         "nothing is claimed of texts that people write.",
     )
 
@@ -107,7 +107,8 @@ def verdicts_exact() -> Finding:
         rule = TemporalRule(kind=kind, event=CallPattern(tool="a"), other=other, weak=bool(weak))  # type: ignore[arg-type]
         for n in range(5):
             for trace in itertools.product("abc", repeat=n):
-                after = [by_definition(rule, (*trace, *more)) for k in range(4) for more in itertools.product("abc", repeat=k)]
+                more = [m for k in range(4) for m in itertools.product("abc", repeat=k)]
+                after = [by_definition(rule, (*trace, *m)) for m in more]
                 expected = "satisfied" if all(after) else "open" if any(after) else "violated"
                 calls = [ToolCall(event, {}) for event in trace]
                 wrong += rule(calls) != expected
@@ -174,4 +175,8 @@ def forgets(replace: Replace) -> None:
 @mutation("The rules see the calls before, and not the one to be decided on.", kills=refuses_violations)
 def sees_too_late(replace: Replace) -> None:
     right = TemporalGuard.forward
-    replace(TemporalGuard, "forward", lambda self, call, memory=(): right(self, memory[-1] if memory else call, memory[:-1]))
+
+    def late(self: TemporalGuard, call: ToolCall, memory: tuple[ToolCall, ...] = ()) -> GuardVerdict:
+        return right(self, memory[-1], memory[:-1]) if memory else GuardVerdict(True)
+
+    replace(TemporalGuard, "forward", late)

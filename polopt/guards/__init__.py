@@ -19,12 +19,12 @@ from polopt.guards.rules import privilege_rules, read_rules
 from polopt.guards.temporal import RuleStatus, TemporalGuard, TemporalRule, read_temporal_rules, temporal_rules
 
 __all__ = [
+    "END",
     "AllowedByAll",
     "CallPattern",
     "CallRefused",
     "Detector",
     "DetectorGuard",
-    "END",
     "Guard",
     "GuardVerdict",
     "GuardedTools",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Callable, Sequence
@@ -34,8 +35,10 @@ def step_text(call: ToolCall) -> str:
     return f"{call.name} {json.dumps(dict(call.arguments), sort_keys=True)}" if call.arguments else call.name
 
 
-def words_of(text: str) -> list[str]:
-    return re.findall(r"[a-z0-9_]+", text.lower())
+@functools.lru_cache(maxsize=100_000)
+def words_of(text: str) -> tuple[str, ...]:
+    """Returns the words of a text, in lower case."""
+    return tuple(re.findall(r"[a-z0-9_]+", text.lower()))
 
 
 class ViolationClassifier(Part):
@@ -51,7 +54,7 @@ class ViolationClassifier(Part):
     """
 
     words: tuple[str, ...] = ()
-    width: int = 24
+    width: int = 32
 
     def setup(self) -> None:
         if self.width < 2 or self.width % 2:
@@ -70,7 +73,7 @@ class ViolationClassifier(Part):
     def logits(self, policies: Sequence[str], traces: Sequence[Sequence[str]]) -> Tensor:
         """Returns the logits of a violation [B]."""
         index = {word: i + 2 for i, word in enumerate(self.words)}
-        texts = [words_of(policy) or [""] for policy in policies]
+        texts = [words_of(policy) or ("",) for policy in policies]
         ids = torch.full((len(texts), max(map(len, texts))), PADDING)
         matches = torch.zeros(len(texts), 1 + max(map(len, traces)), ids.shape[1])
         ends = torch.zeros(*matches.shape[:2], 1)
@@ -93,7 +96,12 @@ class ViolationClassifier(Part):
 
 
 def fit_classifier(
-    examples: Sequence[LabelledTrace], *, width: int = 24, epochs: int = 12, batch: int = 128, lr: float = 1e-2,
+    examples: Sequence[LabelledTrace],
+    *,
+    width: int = 32,
+    epochs: int = 16,
+    batch: int = 128,
+    lr: float = 1e-2,
     seed: int = 0,
 ) -> ViolationClassifier:
     """Trains a classifier on whole episodes, half of the time, and on random beginnings of them, with the label of the
@@ -163,7 +171,7 @@ class DetectorGuard(Guard):
 
     def forward(self, call: ToolCall, memory: Sequence[ToolCall] = ()) -> GuardVerdict:
         if ANY_TOOL not in self.tools and call.name not in self.tools:
-            return GuardVerdict(False, f"the tool {call.name:.60} is not among the tools of the policies", self.fallback)
+            return GuardVerdict(False, f"the tool {call.name:.60} is not among the tools", self.fallback)
         steps = [step_text(one) for one in (*memory, call)]
         for policy in self.policies:
             probability = float(self.detector(policy, steps))

@@ -78,8 +78,8 @@ class GuardVerdict(NamedTuple):
 
 class Guard(Part):
     """`guard(call, memory)` returns a `GuardVerdict`. memory: the calls that have run before, in order. A guard keeps
-    no state: the same call after the same calls gets the same verdict. widens: a call that runs may open what was refused
-    before it."""
+    no state: the same call after the same calls gets the same verdict. widens: a call that runs may open what
+    was refused before it."""
 
     method_kind: ClassVar[str | None] = "guard"
 

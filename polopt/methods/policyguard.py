@@ -11,7 +11,7 @@ from polopt.method import Paper, method
 @method(
     paper=Paper(
         title="Towards Policy-Compliant Agents: Learning Efficient Guardrails for Policy Violation Detection",
-        authors="Wen, Xiaofei and Zhou, Wenxuan and Mo, Wenjie Jacky and Chen, Muhao",
+        authors="Wen, Xiaofei and Mo, Wenjie Jacky and Xie, Yanan and Qi, Peng and Chen, Muhao",
         year=2025,
         arxiv="2510.03485",
     ),

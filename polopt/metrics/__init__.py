@@ -94,9 +94,6 @@ from polopt.metrics.weight_limits import ClippedWeights, ShrunkWeights, Switched
 from polopt.metrics.weighted import WeightedTerms, WeightsError
 
 __all__ = [
-    "DetectedViolations",
-    "ViolationDetection",
-    "timed_detections",
     "ActionValueModel",
     "ActionValues",
     "AnnotatorAgreement",
@@ -106,6 +103,7 @@ __all__ = [
     "ComparisonRow",
     "Concordance",
     "Correction",
+    "DetectedViolations",
     "DirectMethod",
     "DoublyRobust",
     "EntropyLaw",
@@ -151,6 +149,7 @@ __all__ = [
     "TokenTrace",
     "TrajectoryImportanceSampling",
     "VerifierErrors",
+    "ViolationDetection",
     "WeightLimit",
     "WeightedTerms",
     "WeightsError",
@@ -180,8 +179,8 @@ __all__ = [
     "entropy_law",
     "entropy_shift",
     "evidence",
-    "fit_sigmoid",
     "f1_score",
+    "fit_sigmoid",
     "fit_temperature",
     "frontier",
     "gradient_noise",
@@ -227,6 +226,7 @@ __all__ = [
     "seeds_needed",
     "t_interval",
     "tic_rate",
+    "timed_detections",
     "welch_difference",
     "wilson",
     "worst_regret",

@@ -18,10 +18,10 @@ from polopt.guards.temporal import SENTENCES, TWO_EVENTS
 
 EVENTS = ("login", "search", "open", "buy", "pay", "mail", "post", "delete", "share", "rate", "confirm", "logout")
 RULES, TRAINED, TRACES = 40, 30, 5000
-# Several wordings of each kind, so that the position of an event alone does not give its role.
+# Two wordings of each kind, so that the position of an event alone does not give its role.
 WORDINGS = {
-    "obligation": ("{event} must be called", "the agent has to do {event} at some time", "never finish without {event}"),
-    "prohibition": ("{event} must never be called", "the agent may not do {event}", "never do {event}"),
+    "obligation": ("{event} must be called", "never finish without {event}"),
+    "prohibition": ("{event} must never be called", "the agent may not do {event}"),
     "ordering": ("{event} must be called before {other}", "{other} is only allowed once {event} was done"),
     "conditional": ("after {event}, {other} must be called", "do {other} at some time after every {event}"),
 }
@@ -29,14 +29,14 @@ assert WORDINGS.keys() == SENTENCES.keys()
 
 
 def rules(draw: random.Random) -> list[tuple[TemporalRule, str]]:
-    """Returns different rules, as many of each kind, in random order, with a wording of each."""
+    """Returns different rules, ten of each kind, in random order; half of each kind have its first wording."""
     found = []
     for kind, wordings in WORDINGS.items():
         pairs = list(itertools.permutations(EVENTS, 2)) if kind in TWO_EVENTS else [(event, "") for event in EVENTS]
-        for event, other in draw.sample(pairs, RULES // 4):
+        for i, (event, other) in enumerate(draw.sample(pairs, RULES // 4)):
             pattern = CallPattern(tool=other) if other else None
             rule = TemporalRule(kind=kind, event=CallPattern(tool=event), other=pattern, weak=kind == "ordering")
-            found.append((rule, draw.choice(wordings).format(event=event, other=other)))
+            found.append((rule, wordings[i % 2].format(event=event, other=other)))
     draw.shuffle(found)
     return found
 
