@@ -44,8 +44,8 @@ def unseen_policies() -> Finding:
         holds=measured["F1, seen policies"] >= 0.9
         and measured["F1, unseen policies"] >= max(0.8, measured["F1 of a constant, unseen"]),
         intervals=intervals,
-        note="5,000 random episodes of 4 to 10 of 12 events, 40 policies in one of two wordings of their kind, 30 of them "
-        "for training; 1,500 new episodes. Intervals are over episodes, not over policies. Made-up policies: "
+        note="5,000 random episodes of 4 to 10 of 12 events, 40 policies in one of two wordings of their kind, 30 "
+        "of them for training; 1,500 new episodes. Intervals are over episodes, not over policies. Made-up policies: "
         "nothing is claimed of texts that people write.",
     )
 

@@ -1,5 +1,6 @@
 """Guards: parts that decide which tool calls of a policy may run."""
 
+from polopt.guards.analysis import RuleProblem, RuleProposer, analyse, narrower, proposed
 from polopt.guards.call_pattern import CallPattern
 from polopt.guards.conditions import condition
 from polopt.guards.detector import (
@@ -35,17 +36,22 @@ __all__ = [
     "PrivilegeRule",
     "Privileges",
     "ReplacingUpdate",
+    "RuleProblem",
+    "RuleProposer",
     "RuleStatus",
     "TemporalGuard",
     "TemporalRule",
     "ToolCall",
     "ToolCallError",
     "ViolationClassifier",
+    "analyse",
     "approved",
     "condition",
     "fit_classifier",
     "guarded",
+    "narrower",
     "privilege_rules",
+    "proposed",
     "read_rules",
     "read_temporal_rules",
     "step_text",

@@ -49,7 +49,7 @@ def test_a_detector_is_timed_and_a_constant_one_is_named() -> None:
 def test_rows_at_the_door(tmp_path) -> None:
     file = tmp_path / "rows.csv"
     file.write_text("violated,probability,domain\ntrue,0.9,map\nfalse,0.2,\n")
-    with pytest.raises(MetricDataError, match="row 2: domain is empty, and other rows have it"):
+    with pytest.raises(MetricDataError, match="row 3: domain is empty, and other rows have it"):
         read_data(DETECTION_ROWS, file)
     for row, sentence in (
         ({"violated": "maybe", "probability": 0.1}, "'violated' must be true or false, found 'maybe'"),
