@@ -45,8 +45,8 @@ class ViolationClassifier(Part):
     """Computes the probability of a violation with a small recurrent network.
 
     A policy's words are encoded in their context, e_l; a step is the sum of the encodings of those policy words that
-    occur in it, x_t = sum_l 1[word l in step t] e_l, with a flag for the end of the episode; a second network reads
-    x_1, ..., x_T. A word of `words` has an embedding; others, the names of events above all, share one, so that events
+    occur in it, x_t = sum_l 1[word l in step t] e_l, with a flag for the end of the episode; a second network, which
+    begins with the encoding of the whole policy, reads x_1, ..., x_T. A word of `words` has an embedding; others, the names of events above all, share one, so that events
     act by where they stand in the policy alone, and events never seen in training act likewise.
 
     words: the vocabulary of policies. width: of the encodings and states. The network's weights are its state;
@@ -88,8 +88,10 @@ class ViolationClassifier(Part):
                     matches[b, t, i] = word in found
         lengths = torch.tensor([len(text) for text in texts])
         packed = nn.utils.rnn.pack_padded_sequence(self.embedding(ids), lengths, batch_first=True, enforce_sorted=False)
-        encodings, _ = nn.utils.rnn.pad_packed_sequence(self.reader(packed)[0], batch_first=True)
-        states, _ = self.monitor(torch.cat([matches @ encodings, ends], -1))
+        read, summary = self.reader(packed)
+        encodings, _ = nn.utils.rnn.pad_packed_sequence(read, batch_first=True)
+        start = summary.transpose(0, 1).reshape(1, len(texts), self.width)
+        states, _ = self.monitor(torch.cat([matches @ encodings, ends], -1), start)
         last = torch.tensor([len(steps) for steps in traces])
         logits: Tensor = self.head(states[torch.arange(len(texts)), last]).squeeze(-1)
         return logits
@@ -99,7 +101,7 @@ def fit_classifier(
     examples: Sequence[LabelledTrace],
     *,
     width: int = 32,
-    epochs: int = 16,
+    epochs: int = 8,
     batch: int = 128,
     lr: float = 1e-2,
     seed: int = 0,

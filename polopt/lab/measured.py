@@ -9,16 +9,20 @@ import numpy as np
 import torch
 
 from polopt.metrics import (
+    DetectedViolations,
     EstimatedPolicies,
     FrontierCurves,
+    PolicyRuns,
     PrinciplePreferences,
     RankedPairs,
     ScoredTokens,
     TabularRewardPair,
 )
+from polopt.metrics.detection import DETECTION_ROWS
 from polopt.metrics.discretion import COMPARISON_ROWS
 from polopt.metrics.estimated_policies import ESTIMATE_ROWS
 from polopt.metrics.frontier import FRONTIER_ROWS
+from polopt.metrics.policy_runs import POLICY_RUN_ROWS
 from polopt.metrics.ranking import PAIR_ROWS
 from polopt.metrics.reward_rows import TRANSITION_ROWS
 from polopt.metrics.row_format import RowFormat
@@ -96,6 +100,30 @@ def estimated_candidates(seed: int) -> EstimatedPolicies:
     )
 
 
+def detections(seed: int) -> DetectedViolations:
+    """Returns 60 detections in two domains, two of each trajectory, by a detector that is right more often than not."""
+    draw = np.random.default_rng(seed)
+    violated = draw.random(60) < 0.4
+    probability = np.clip(0.3 + 0.4 * violated + 0.2 * draw.standard_normal(60), 0, 1)
+    names = np.repeat([f"trajectory {i}" for i in range(30)], 2)
+    return DetectedViolations(violated, probability, draw.random(60), np.tile(["map", "shop"], 30), names)
+
+
+def runs_under_policies(seed: int) -> PolicyRuns:
+    """Returns 20 tasks of two runs each, with three policies of two dimensions."""
+    draw = np.random.default_rng(seed)
+    dormant = draw.random(120) < 0.3
+    return PolicyRuns(
+        task=np.repeat([f"task {i}" for i in range(20)], 6),
+        run=np.tile(np.repeat(["0", "1"], 3), 20),
+        success=np.repeat(draw.random(40) < 0.6, 3),
+        policy=np.tile(["a", "b", "c"], 40),
+        dimension=np.tile(["scope", "scope", "consent"], 40),
+        violated=~dormant & (draw.random(120) < 0.2),
+        dormant=dormant,
+    )
+
+
 # Format -> data from a seed, that can be indexed by a permutation of len(data).
 EXAMPLES: dict[RowFormat, Callable[[int], Any]] = {
     TRANSITION_ROWS: reward_pair,
@@ -104,4 +132,6 @@ EXAMPLES: dict[RowFormat, Callable[[int], Any]] = {
     COMPARISON_ROWS: preferences_by_principle,
     TOKEN_ROWS: scored_answers,
     ESTIMATE_ROWS: estimated_candidates,
+    DETECTION_ROWS: detections,
+    POLICY_RUN_ROWS: runs_under_policies,
 }

@@ -78,6 +78,7 @@ from polopt.metrics.off_policy import (
     TrajectoryImportanceSampling,
 )
 from polopt.metrics.passk import pass_all_k, pass_at_k
+from polopt.metrics.policy_runs import PolicyRuns
 from polopt.metrics.preference_audit import PreferenceAudit, PreferenceRow, audit_preferences
 from polopt.metrics.proxy import ProxyHacking, correlation, least_true_gain, proxy_hacking
 from polopt.metrics.ranking import RankedPairs, idealised_margin, margin_at_loss
@@ -126,6 +127,7 @@ __all__ = [
     "Mismatch",
     "OffPolicyEstimator",
     "PerDecisionImportanceSampling",
+    "PolicyRuns",
     "PreferenceAudit",
     "PreferenceLabels",
     "PreferenceRow",
