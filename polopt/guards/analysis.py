@@ -53,9 +53,8 @@ def analyse(rules: Sequence[PrivilegeRule], tools: Mapping[str, Any] | None = No
                 )
                 break
             if rules[i].effect != rules[j].effect and (call := common_call(rules[i], rules[j])) is not None:
-                sentence = (
-                    f"{names[0]} and {names[1]} both match {call.name} {dict(call.arguments)}; {names[1]} decides"
-                )
+                where = f"{call.name} {dict(call.arguments)}"
+                sentence = f"{names[0]} and {names[1]} both match {where}; {names[1]} decides"
                 found.append(RuleProblem("overlap", i, sentence))
     return found
 
@@ -129,7 +128,7 @@ def _keyword_implied(narrow: Mapping[str, Any], name: str, value: Any) -> bool:
     if name in narrow and same_json(narrow[name], value):
         return True
     if name == "type":
-        return value == "number" and (narrow.get("type") == "integer" or any(bound in narrow for bound in BOUNDS))
+        return value == "number" and narrow.get("type") == "integer"
     if name in LENGTHS:
         return name in narrow and (narrow[name] >= value if name.startswith("min") else narrow[name] <= value)
     if name in ("minimum", "exclusiveMinimum"):

@@ -45,9 +45,10 @@ class ViolationClassifier(Part):
     """Computes the probability of a violation with a small recurrent network.
 
     A policy's words are encoded in their context, e_l; a step is the sum of the encodings of those policy words that
-    occur in it, x_t = sum_l 1[word l in step t] e_l, with a flag for the end of the episode; a second network, which
-    begins with the encoding of the whole policy, reads x_1, ..., x_T. A word of `words` has an embedding; others, the names of events above all, share one, so that events
-    act by where they stand in the policy alone, and events never seen in training act likewise.
+    occur in it, x_t = sum_l 1[word l in step t] e_l, with a flag for the end of the episode. A second network, which
+    begins with the encoding of the whole policy, reads x_1, ..., x_T. A word of `words` has an embedding; others, the
+    names of events above all, share one, so that events act by where they stand in the policy alone, and events never
+    seen in training act likewise.
 
     words: the vocabulary of policies. width: of the encodings and states. The network's weights are its state;
     `fit_classifier` trains them.

@@ -89,7 +89,8 @@ class CompletionUnderPolicy(Metric):
         for k in self.k:
             if k > n.min():
                 raise MetricError(
-                    f"st-webagentbench: k = {k} needs as many runs of every task, and {tasks[n.argmin()]} has {n.min():g}"
+                    f"st-webagentbench: k = {k} needs as many runs of every task, and {tasks[n.argmin()]} has "
+                    f"{n.min():g}"
                 )
             rates[f"all-pass@{k}"] = pass_all_k(n, np.rint(rates["CuP"] * n), k)
         intervals = {name: rate_interval(np.clip(x, 0, 1), self.level) for name, x in rates.items()}

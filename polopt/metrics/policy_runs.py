@@ -58,9 +58,7 @@ class PolicyRuns:
             where = f"task {task!r:.60}, run {run!r:.60}"
             outcome = (self.success[i], self.satisfied[i], self.total[i])
             if outcomes.setdefault((task, run), outcome) != outcome:
-                raise MetricDataError(
-                    f"{where}: its rows have two outcomes; success, satisfied and total are the run's"
-                )
+                raise MetricDataError(f"{where}: its rows have two outcomes; give each the run's")
             if (task, run, policy) in seen:
                 raise MetricDataError(f"{where}: policy {policy!r:.60} stands there twice")
             seen.add((task, run, policy))

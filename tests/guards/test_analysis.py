@@ -43,12 +43,8 @@ def test_an_implication_holds_of_every_value() -> None:
 
 def rule(draw: random.Random) -> PrivilegeRule:
     arguments = {"x": draw.choice(SCHEMAS)} if draw.random() < 0.8 else {}
-    return PrivilegeRule(
-        tool=draw.choice("aab*"),
-        effect=draw.choice(["allow", "forbid"]),
-        arguments=arguments,
-        priority=draw.randrange(2),
-    )
+    tool, effect, priority = draw.choice("aab*"), draw.choice(["allow", "forbid"]), draw.randrange(2)
+    return PrivilegeRule(tool=tool, effect=effect, arguments=arguments, priority=priority)
 
 
 def test_findings_are_true_of_every_call() -> None:
@@ -80,13 +76,13 @@ def test_covered_calls_are_matched() -> None:
 
 def test_narrower_rules_open_nothing() -> None:
     accepted = refused = 0
-    for seed in range(2000):
+    for seed in range(600):
         old, new = ([rule(random.Random(f"{seed}/{side}/{i}")) for i in range(2)] for side in "on")
         opened = any(Privileges(rules=new)(c).allow and not Privileges(rules=old)(c).allow for c in CALLS)
         accepted += narrower(new, old)
         refused += opened
         assert not (narrower(new, old) and opened), (old, new)
-    assert accepted > 50
+    assert accepted > 20
     assert refused > 50
 
 

@@ -123,7 +123,7 @@ def test_a_classifier_is_trained_repeated_and_saved() -> None:
         for steps in (["buy", "pay"], ["login"], ["login", "pay"])
         for policy, violated in (("never pay", "pay" in steps), ("must pay", "pay" not in steps))
     ]
-    first, second = (fit_classifier(examples * 8, width=8, epochs=30, batch=16, seed=1) for _ in range(2))
+    first, second = (fit_classifier(examples * 8, width=8, epochs=20, batch=16, lr=0.03, seed=1) for _ in range(2))
     assert first.words == ("must", "never")
     for example in examples:
         p = first(example.policy, [*example.steps, END])
