@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -76,23 +77,23 @@ class ViolationClassifier(Part):
         index = {word: i + 2 for i, word in enumerate(self.words)}
         texts = [words_of(policy) or ("",) for policy in policies]
         ids = torch.full((len(texts), max(map(len, texts))), PADDING)
-        matches = torch.zeros(len(texts), 1 + max(map(len, traces)), ids.shape[1])
-        ends = torch.zeros(*matches.shape[:2], 1)
+        # Filled in NumPy, as single elements of tensors are slow to set.
+        found = np.zeros((len(texts), 1 + max(map(len, traces)), ids.shape[1]), np.float32)
+        ends = torch.zeros(*found.shape[:2], 1)
         for b, (text, steps) in enumerate(zip(texts, traces, strict=True)):
             ids[b, : len(text)] = torch.tensor([index.get(word, UNKNOWN) for word in text])
             for t, step in enumerate(steps, start=1):
                 if step == END:
                     ends[b, t] = 1.0
                     continue
-                found = set(words_of(step))
-                for i, word in enumerate(text):
-                    matches[b, t, i] = word in found
+                words = words_of(step)
+                found[b, t, : len(text)] = [word in words for word in text]
         lengths = torch.tensor([len(text) for text in texts])
         packed = nn.utils.rnn.pack_padded_sequence(self.embedding(ids), lengths, batch_first=True, enforce_sorted=False)
         read, summary = self.reader(packed)
         encodings, _ = nn.utils.rnn.pad_packed_sequence(read, batch_first=True)
         start = summary.transpose(0, 1).reshape(1, len(texts), self.width)
-        states, _ = self.monitor(torch.cat([matches @ encodings, ends], -1), start)
+        states, _ = self.monitor(torch.cat([torch.from_numpy(found) @ encodings, ends], -1), start)
         last = torch.tensor([len(steps) for steps in traces])
         logits: Tensor = self.head(states[torch.arange(len(texts)), last]).squeeze(-1)
         return logits

@@ -34,7 +34,7 @@ def policyguard(
 
     Rules are exact: a call is refused after which one is violated whatever follows, and `guards.TemporalGuard` lists
     the obligations that are still open. Policies are texts: a call is refused after which detector(policy, steps) >=
-    threshold. `guards.fit_classifier` trains a detector of under 100,000 parameters; any callable is one.
+    threshold. `guards.fit_classifier` trains a detector of some 10,000 parameters; any callable is one.
 
     rules: as for `guards.temporal_rules`. tools: names that may be called, "*" for any. policies, detector, threshold:
     of the second test, without which there is none. fallback: of both.

@@ -56,4 +56,4 @@ def trained(seed: int) -> tuple[ViolationClassifier, list[tuple[TemporalRule, st
     every = rules(draw)
     seen, unseen = every[:TRAINED], every[TRAINED:]
     examples = [labelled(*draw.choice(seen), calls) for calls in episodes(draw, TRACES)]
-    return fit_classifier(examples, seed=seed), seen, unseen
+    return fit_classifier(examples, epochs=5, seed=seed), seen, unseen
