@@ -34,7 +34,9 @@ def runs(policies: int, seed: int, guard: Privileges | None = None, repeats: int
     baseline="completion, which does not see violations",
 )
 def gap_grows() -> Finding:
-    measured, intervals, wrong = {}, {}, 0
+    measured: dict[str, float] = {}
+    intervals: dict[str, tuple[float, float]] = {}
+    wrong = 0
     for m in (1, 2, 4, 8):
         found = st_webagentbench(resamples=200)(runs(m, seed=m))
         cup = found.intervals["CuP"]

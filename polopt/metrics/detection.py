@@ -151,7 +151,7 @@ class ViolationDetection(Metric):
         counts = np.stack([np.bincount(unit, weights=x, minlength=len(names)) for x in columns], -1)
         draw = np.random.default_rng(self.seed)
         chosen = draw.multinomial(len(names), np.full(len(names), 1 / len(names)), size=self.resamples)
-        point, resampled = self._of_counts(counts.sum(0)), self._of_counts(chosen @ counts)
+        point, resampled = self._of_counts(counts.sum(0)), self._of_counts(chosen.astype(float) @ counts)
         estimated = ("accuracy", "F1", *(("seconds", "F1 per second") if data.seconds is not None else ()))
         values = {name: float(point[name]) for name in estimated}
         intervals = {}

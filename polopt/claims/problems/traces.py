@@ -14,12 +14,12 @@ from polopt.guards import (
     ViolationClassifier,
     fit_classifier,
 )
-from polopt.guards.temporal import SENTENCES, TWO_EVENTS
+from polopt.guards.temporal import SENTENCES, TWO_EVENTS, TemporalKind
 
 EVENTS = ("login", "search", "open", "buy", "pay", "mail", "post", "delete", "share", "rate", "confirm", "logout")
 RULES, TRAINED, TRACES = 40, 30, 5000
 # Two wordings of each kind, so that the position of an event alone does not give its role.
-WORDINGS = {
+WORDINGS: dict[TemporalKind, tuple[str, str]] = {
     "obligation": ("{event} must be called", "never finish without {event}"),
     "prohibition": ("{event} must never be called", "the agent may not do {event}"),
     "ordering": ("{event} must be called before {other}", "{other} is only allowed once {event} was done"),
