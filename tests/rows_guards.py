@@ -9,12 +9,17 @@ from typing import Any
 from polopt.checks.guard_rules import GuardRow
 from polopt.guards import (
     AllowedByAll,
+    CallPattern,
+    DetectorGuard,
     Guard,
     NarrowingUpdate,
     PrivilegeRule,
     Privileges,
     ReplacingUpdate,
+    TemporalGuard,
+    TemporalRule,
     ToolCall,
+    ViolationClassifier,
 )
 
 VALUES: tuple[Any, ...] = ("bob", "eve", 5, 500)
@@ -49,6 +54,27 @@ def row(part: Guard, **changes: Any) -> GuardRow:
     return GuardRow(part, **{"calls": CALLS, "reference": plain, "update": EVERYTHING, **changes})
 
 
+def in_order(call: ToolCall, memory: Sequence[ToolCall]) -> bool:
+    """What the rules of `ORDER` say, written out: never above 100 or an unknown amount; read before anything is sent to
+    eve, or to nobody in particular."""
+    to, amount = call.arguments.get("to"), call.arguments.get("amount")
+    if call.name == "read":
+        return True
+    if not isinstance(amount, int) or amount > 100:
+        return False
+    return to == "bob" or any(past.name == "read" for past in memory)
+
+
+ORDER = [
+    TemporalRule(kind="prohibition", event=CallPattern(tool="send", arguments={"amount": {"exclusiveMinimum": 100}})),
+    TemporalRule(
+        kind="ordering",
+        event=CallPattern(tool="read"),
+        other=CallPattern(tool="send", arguments={"to": {"const": "eve"}}),
+    ),
+    TemporalRule(kind="conditional", event=CallPattern(tool="read"), other=CallPattern(tool="send")),
+]
+
 GUARDS = {
     "privileges": row(Privileges(rules=RULES, updates=NarrowingUpdate())),
     "replacing": row(
@@ -67,6 +93,17 @@ GUARDS = {
     "all": row(
         AllowedByAll(guards=[EVERYTHING, Privileges(rules=RULES, fallback="end")]),
         update=Privileges(rules=[PrivilegeRule(tool="send", arguments=SMALL)]),
+    ),
+    "temporal": row(
+        TemporalGuard(rules=ORDER, tools=("send", "read"), fallback="ask"), reference=in_order, widens=True
+    ),
+    # Without weights from training: every probability is near a half.
+    "detector": row(
+        DetectorGuard(
+            policies=("never send",), detector=ViolationClassifier(words=("never",)), threshold=1e-6, tools=("send",)
+        ),
+        reference=lambda call, memory: False,
+        widens=True,
     ),
     "nothing": row(Privileges(), reference=lambda call, memory: False),
 }

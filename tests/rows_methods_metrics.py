@@ -6,6 +6,7 @@ from polopt.checks.metric_rules import DataRow
 from polopt.lab.logged import small_problem
 from polopt.lab.measured import (
     answers_by_round,
+    detections,
     estimated_candidates,
     feature_samples,
     frontier_points,
@@ -23,6 +24,7 @@ from polopt.lab.measured import (
     replied,
     revised_samples,
     reward_pair,
+    runs_under_policies,
     scored_answers,
     scores_over_a_family,
     simulated,
@@ -50,10 +52,11 @@ from polopt.methods.selfcorrect_clcs import SelfCorrection
 from polopt.methods.selfcorrect_gen_vs_mc import RevisionDynamics
 from polopt.methods.sharpe_at_k import SharpeRatio
 from polopt.methods.social_correction import ReplyPolicy
+from polopt.methods.st_webagentbench import CompletionUnderPolicy
 from polopt.methods.starc import Dard, Epic, LeastL2, RewardDistance, Uncanonical, ValueLevelled, ValueShaped
 from polopt.methods.tai_sfma import RequirementGate
 from polopt.methods.wm_policy_evaluation import SimulatorAgreement
-from polopt.metrics import LinearShrinkage, LoggedDecisions, ReturnDistribution
+from polopt.metrics import LinearShrinkage, LoggedDecisions, ReturnDistribution, ViolationDetection
 from polopt.objectives import SquaredLink
 
 
@@ -104,4 +107,6 @@ DATA_METRICS = {
         DatasetPerspective(random_return=0.0, expert_return=8.0, reference="one", bins=10), logged_walks
     ),
     "demonstration quality": DataRow(DemonstrationQuality(), logged_walks),
+    "violation detection": DataRow(ViolationDetection(resamples=20), detections),
+    "completion under policy": DataRow(CompletionUnderPolicy(k=(2,), resamples=20), runs_under_policies),
 }

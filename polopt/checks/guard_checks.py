@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Sequence
 from typing import Any
 
 from polopt.checks.finding import CheckResult
 from polopt.checks.guard_rules import OF_CALLS, OF_THE_GUARD, GuardRow
-from polopt.guards import Guard, PrivilegeRule, Privileges, ReplacingUpdate, ToolCall
-from polopt.guards.privileges import ANY_TOOL
+from polopt.guards import CallPattern, Guard, PrivilegeRule, Privileges, ToolCall
+from polopt.guards.analysis import analyse, examples
+from polopt.guards.call_pattern import ANY_TOOL
 
 # Calls of one check; its time grows with the cube of their number.
 CALLS = 24
@@ -20,22 +21,35 @@ LEFT_OUT = object()
 
 def guard_findings(guard: Guard) -> list[CheckResult]:
     """Returns what holds of a guard, and what breaks. Whether a verdict is the intended one is not checked: the rules
-    themselves say what is intended. Calls are made from privilege rules; a guard without any is checked by what it
-    makes of an unknown tool, and as a part."""
-    rules = [part for part in guard.parts() if isinstance(part, PrivilegeRule)]
-    widens = any(isinstance(part, ReplacingUpdate) for part in guard.parts())
+    themselves say what is intended. Calls are made from privilege rules and temporal ones; a guard without any is
+    checked by what it makes of an unknown tool, and as a part."""
+    rules = [part for part in guard.parts() if isinstance(part, (PrivilegeRule, CallPattern))]
     allows_all = Privileges(rules=[PrivilegeRule(tool=ANY_TOOL)])
-    row = GuardRow(guard, calls_of(rules), update=allows_all, widens=widens)
+    row = GuardRow(guard, calls_of(rules), update=allows_all, widens=guard.widens)
     found = []
     for rule in (*(OF_CALLS if rules else ()), *OF_THE_GUARD):
         # A new guard for each rule: what a guard wrongly remembers must not have been worn out by the rule before.
         failure = rule.failure(dataclasses.replace(row, part=guard.but()))  # type: ignore[arg-type]
         sentence = "" if failure is None else failure.sentence
         found.append(CheckResult(rule.title, "holds" if failure is None else "breaks", sentence, rule.why))
-    return found
+    return [*found, *rule_findings(guard)]
 
 
-def calls_of(rules: list[PrivilegeRule]) -> list[ToolCall]:
+def rule_findings(guard: Guard) -> list[CheckResult]:
+    """Returns the results of the static analysis of each table of privilege rules: a rule that never decides breaks, an
+    overlap is a choice."""
+    tables = [part for part in guard.parts() if isinstance(part, Privileges)]
+    problems = [problem for table in tables for problem in analyse(list(table.rules))]
+    why = "A rule that never decides, or is overruled by another, is seldom what was meant."
+    if not problems:
+        return [CheckResult("rules", "holds", "", why)] if tables else []
+    return [
+        CheckResult(problem.kind, "choice" if problem.kind == "overlap" else "breaks", problem.sentence, why)
+        for problem in problems
+    ]
+
+
+def calls_of(rules: Sequence[PrivilegeRule | CallPattern]) -> list[ToolCall]:
     """Returns calls of every tool that the rules name, and of another one, with arguments at the bounds of their
     conditions, beside them, and left out; at most `CALLS` of them, drawn evenly."""
     values: dict[str, list[Any]] = {}
@@ -49,28 +63,3 @@ def calls_of(rules: list[PrivilegeRule]) -> list[ToolCall]:
         for tool, chosen in itertools.product(tools, itertools.islice(itertools.product(*values.values()), 10_000))
     ]
     return random.Random(0).sample(found, CALLS) if len(found) > CALLS else found
-
-
-def examples(schema: Mapping[str, Any]) -> Iterator[Any]:
-    """Yields values that meet a condition, that just do not, and of other types."""
-    for keyword, setting in schema.items():
-        if keyword == "const":
-            yield setting
-        elif keyword == "enum":
-            yield from setting
-        elif keyword in ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"):
-            yield from (setting - 1, setting, setting + 1, str(setting))
-        elif keyword in ("minLength", "maxLength"):
-            yield from ("x" * max(0, setting + step) for step in (-1, 0, 1))
-        elif keyword in ("minItems", "maxItems"):
-            yield from (["x"] * max(0, setting + step) for step in (-1, 0, 1))
-        elif keyword == "pattern":
-            yield from (setting, setting.split("|")[0], setting + "\n")
-        elif keyword == "items":
-            yield from ([value] for value in examples(setting))
-        elif keyword == "anyOf":
-            for each in setting:
-                yield from examples(each)
-        elif keyword == "not":
-            yield from examples(setting)
-    yield from ("x", True, None)

@@ -22,6 +22,7 @@ from polopt.checks.third_party import INSTALL
 from polopt.checks.violation import quoted
 from polopt.cli import checked_page, wording
 from polopt.cli.command_group import UsageError, checked
+from polopt.guards import Privileges, read_rules
 from polopt.part import Part, build
 from polopt.part_names import ROOMS, locate
 from polopt.yaml_data import read_yaml
@@ -84,6 +85,8 @@ def _subject(name: str) -> Subject:
             return Subject(name, found.loss, made_by, version, found.fed, found.note)
         if name.lstrip().startswith("{"):
             return Subject(name, _from_settings(name))
+        if name.endswith((".yaml", ".yml")):
+            return Subject(name, Privileges(rules=read_rules(name)))
         if ":" in name:
             return _own(name)
         if name.partition(".")[0] in ROOMS:

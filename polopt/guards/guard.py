@@ -78,10 +78,14 @@ class GuardVerdict(NamedTuple):
 
 class Guard(Part):
     """`guard(call, memory)` returns a `GuardVerdict`. memory: the calls that have run before, in order. A guard keeps
-    no
-    state: the same call after the same calls gets the same verdict."""
+    no state: the same call after the same calls gets the same verdict. widens: a call that runs may open what
+    was refused before it."""
 
     method_kind: ClassVar[str | None] = "guard"
+
+    @property
+    def widens(self) -> bool:
+        return any(part.widens for part in self.parts() if part is not self and isinstance(part, Guard))
 
     def forward(self, call: ToolCall, memory: Sequence[ToolCall] = ()) -> GuardVerdict:
         raise NotImplementedError

@@ -5,13 +5,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
+from polopt.guards.call_pattern import ANY_TOOL
 from polopt.guards.conditions import Condition, all_hold, condition
 from polopt.guards.guard import Fallback, Guard, GuardVerdict, ToolCall, strictest
 from polopt.part import Part
-
-ANY_TOOL = "*"
 
 
 class PrivilegeRule(Part):
@@ -62,7 +61,10 @@ Table = tuple[PrivilegeRule, ...]
 
 class PolicyUpdate(Part):
     """Computes the rules in force after a call whose rule has an `update`: tables -> tables. A call must be
-    allowed by every table; the first applies to all calls, the others to those of the tools that they name."""
+    allowed by every table; the first applies to all calls, the others to those of the tools that they name. widens: an
+    update may allow a call that was refused."""
+
+    widens: ClassVar[bool] = False
 
     def forward(self, tables: tuple[Table, ...], update: Table) -> tuple[Table, ...]:
         raise NotImplementedError
@@ -77,6 +79,8 @@ class NarrowingUpdate(PolicyUpdate):
 
 class ReplacingUpdate(PolicyUpdate):
     """Replaces the rules of the tools that the update names, so that it may allow a call that was refused."""
+
+    widens = True
 
     def forward(self, tables: tuple[Table, ...], update: Table) -> tuple[Table, ...]:
         named = {rule.tool for rule in update}
@@ -99,6 +103,10 @@ class Privileges(Guard):
     fallback: Fallback = "message"
     missing: Literal["deny", "skip"] = "deny"
     updates: PolicyUpdate = NarrowingUpdate()
+
+    @property
+    def widens(self) -> bool:
+        return self.updates.widens
 
     def forward(self, call: ToolCall, memory: Sequence[ToolCall] = ()) -> GuardVerdict:
         first, *others = self.tables(memory)

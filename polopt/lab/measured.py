@@ -10,6 +10,7 @@ import torch
 
 from polopt.metrics import (
     CollectedData,
+    DetectedViolations,
     EstimatedPolicies,
     FamilyScores,
     FrontierCurves,
@@ -19,6 +20,7 @@ from polopt.metrics import (
     LoggedReplies,
     MeasuredScore,
     PolicyMetrics,
+    PolicyRuns,
     PolicyTestResults,
     PolicyTrials,
     PrinciplePreferences,
@@ -31,6 +33,7 @@ from polopt.metrics import (
     WrittenFeedback,
 )
 from polopt.metrics.collected_data import DATA_ROWS
+from polopt.metrics.detection import DETECTION_ROWS
 from polopt.metrics.discretion import COMPARISON_ROWS
 from polopt.metrics.estimated_policies import ESTIMATE_ROWS
 from polopt.metrics.families import FAMILY_ROWS
@@ -38,6 +41,7 @@ from polopt.metrics.frontier import FRONTIER_ROWS
 from polopt.metrics.hierarchy_episodes import EPISODE_ROWS
 from polopt.metrics.induced import FEEDBACK_ROWS
 from polopt.metrics.lifelong import LIFELONG_ROWS
+from polopt.metrics.policy_runs import POLICY_RUN_ROWS
 from polopt.metrics.policy_tests import RESULT_ROWS
 from polopt.metrics.policy_trials import TRIAL_ROWS
 from polopt.metrics.ranking import PAIR_ROWS
@@ -339,6 +343,30 @@ def logged_walks(seed: int) -> LoggedTransitions:
     )
 
 
+def detections(seed: int) -> DetectedViolations:
+    """Returns 60 detections in two domains, two of each trajectory, by a detector that is right more often than not."""
+    draw = np.random.default_rng(seed)
+    violated = draw.random(60) < 0.4
+    probability = np.clip(0.3 + 0.4 * violated + 0.2 * draw.standard_normal(60), 0, 1)
+    names = np.repeat([f"trajectory {i}" for i in range(30)], 2)
+    return DetectedViolations(violated, probability, draw.random(60), np.tile(["map", "shop"], 30), names)
+
+
+def runs_under_policies(seed: int) -> PolicyRuns:
+    """Returns 20 tasks of two runs each, with three policies of two dimensions."""
+    draw = np.random.default_rng(seed)
+    dormant = draw.random(120) < 0.3
+    return PolicyRuns(
+        task=np.repeat([f"task {i}" for i in range(20)], 6),
+        run=np.tile(np.repeat(["0", "1"], 3), 20),
+        success=np.repeat(draw.random(40) < 0.6, 3),
+        policy=np.tile(["a", "b", "c"], 40),
+        dimension=np.tile(["scope", "scope", "consent"], 40),
+        violated=~dormant & (draw.random(120) < 0.2),
+        dormant=dormant,
+    )
+
+
 EXAMPLES: dict[RowFormat, Callable[[int], Any]] = {
     TRANSITION_ROWS: reward_pair,
     PAIR_ROWS: ranked,
@@ -364,4 +392,6 @@ EXAMPLES: dict[RowFormat, Callable[[int], Any]] = {
     ROUND_ROWS: answers_by_round,
     TRANSITION_LOG_ROWS: logged_walks,
     DEMONSTRATION_ROWS: logged_walks,
+    DETECTION_ROWS: detections,
+    POLICY_RUN_ROWS: runs_under_policies,
 }

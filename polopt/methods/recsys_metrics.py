@@ -16,7 +16,7 @@ from polopt.metrics.recommended import (
     gini,
     ideal_dcg,
     intra_list_similarity,
-    jackknife,
+    jackknife_of_users,
     personalisation,
 )
 from polopt.metrics.recommended_rows import RECOMMENDED_ROWS, Numbers, Recommendations
@@ -173,7 +173,7 @@ class RecommendationMetrics(Metric):
         for name, (x, counted) in terms.items():
             sums = np.array([[x[rows].sum(), counted[rows].sum()] for rows in lists], float)
             if sums[:, 1].any():
-                found[name] = jackknife(_ratio(sums, root=name == "RMSE"), len(lists), self.level)
+                found[name] = jackknife_of_users(_ratio(sums, root=name == "RMSE"), len(lists), self.level)
         return found
 
     def of_all(self, data: Recommendations, lists: Lists) -> dict[str, Interval]:
@@ -186,7 +186,7 @@ class RecommendationMetrics(Metric):
                 taken[user, code[rows[:k]]] = 1
             if len(lists) > 1:
                 for name, statistic in (("Gini", _exposure_gini), ("personalisation", personalisation)):
-                    found[f"{name}@{k}"] = jackknife(_of_users(statistic, taken), len(lists), self.level)
+                    found[f"{name}@{k}"] = jackknife_of_users(_of_users(statistic, taken), len(lists), self.level)
         return found
 
     def coverage(self, data: Recommendations, lists: Lists) -> dict[str, float]:
@@ -205,7 +205,7 @@ class RecommendationMetrics(Metric):
             sums = np.array([[dcg(data.score[r], relevance[r], k), ideal_dcg(relevance[r], k)] for r in lists])
             found[f"DCG@{k}, IPS"] = t_interval(sums[:, 0], self.level)
             if sums[:, 1].any():
-                found[f"NDCG@{k}, IPS"] = jackknife(_ratio(sums), len(lists), self.level)
+                found[f"NDCG@{k}, IPS"] = jackknife_of_users(_ratio(sums), len(lists), self.level)
         return found
 
     def doubts(self, data: Recommendations, lists: Lists) -> list[str]:

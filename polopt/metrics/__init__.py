@@ -19,7 +19,7 @@ from polopt.metrics.calibration import (
     log_loss,
     reliability,
 )
-from polopt.metrics.classification import average_precision, balanced_accuracy, implied_false_positive_rate
+from polopt.metrics.classification import average_precision, balanced_accuracy, f1_score, implied_false_positive_rate
 from polopt.metrics.collected_data import CollectedData
 from polopt.metrics.compare import (
     Comparison,
@@ -40,6 +40,7 @@ from polopt.metrics.compare import (
 from polopt.metrics.concordance import Concordance, concordance
 from polopt.metrics.correction import Correction, attempts, correction
 from polopt.metrics.cost import cost_curve
+from polopt.metrics.detection import DetectedViolations, ViolationDetection, timed_detections
 from polopt.metrics.discretion import (
     PrinciplePreferences,
     Priorities,
@@ -97,6 +98,7 @@ from polopt.metrics.off_policy import (
     TrajectoryImportanceSampling,
 )
 from polopt.metrics.passk import pass_all_k, pass_at_k
+from polopt.metrics.policy_runs import PolicyRuns
 from polopt.metrics.policy_selection import CandidatePolicy, PolicySelection, select_policy
 from polopt.metrics.policy_tests import PolicyTestResults
 from polopt.metrics.policy_trials import PolicyTrials
@@ -155,6 +157,7 @@ __all__ = [
     "Concordance",
     "CorrectedValues",
     "Correction",
+    "DetectedViolations",
     "DirectMethod",
     "DoublyRobust",
     "EntropyLaw",
@@ -193,6 +196,7 @@ __all__ = [
     "OffPolicyEstimator",
     "PerDecisionImportanceSampling",
     "PolicyMetrics",
+    "PolicyRuns",
     "PolicySelection",
     "PolicyTestResults",
     "PolicyTrials",
@@ -237,6 +241,7 @@ __all__ = [
     "TweedieShrinkage",
     "ValuesByAction",
     "VerifierErrors",
+    "ViolationDetection",
     "WeightLimit",
     "WeightedTerms",
     "WeightsError",
@@ -277,6 +282,7 @@ __all__ = [
     "entropy_shift",
     "evidence",
     "exact_difference_p",
+    "f1_score",
     "fit_power_law",
     "fit_sigmoid",
     "fit_temperature",
@@ -337,6 +343,7 @@ __all__ = [
     "state_divergence",
     "t_interval",
     "tic_rate",
+    "timed_detections",
     "welch_difference",
     "wilson",
     "worst_regret",

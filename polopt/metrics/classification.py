@@ -70,6 +70,13 @@ def implied_false_positive_rate(
     return np.asarray(p / (1 - p) * (1 - ppv) / ppv * (1 - fnr))
 
 
+def f1_score(true_positives: ArrayLike, false_positives: ArrayLike, false_negatives: ArrayLike) -> np.ndarray:
+    """Harmonic mean of precision and recall, 2 TP / (2 TP + FP + FN), from counts [...]; 0 where all three are 0."""
+    tp, fp, fn = (np.asarray(x, dtype=float) for x in (true_positives, false_positives, false_negatives))
+    total = 2 * tp + fp + fn
+    return np.divide(2 * tp, total, out=np.zeros(total.shape), where=total > 0)
+
+
 def _check(x: np.ndarray, truth: np.ndarray, name: str) -> None:
     if x.ndim != 1 or x.shape != truth.shape:
         raise ValueError(f"{name} and truth must both be [n], found {list(x.shape)} and {list(truth.shape)}")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from polopt.metrics.intervals import Interval
+from polopt.metrics.jackknife import jackknife
 
 Numbers = NDArray[np.float64]
 # The jackknife leaves out this many groups of users in turn, single users where there are fewer.
@@ -94,18 +96,14 @@ def personalisation(taken: Numbers) -> float:
     return 1 - intra_list_similarity(taken)
 
 
-def jackknife(statistic: Callable[[NDArray[np.int64]], float], users: int, level: float) -> Interval:
-    """Returns `statistic(users)` [n] of all users with Student's interval of the jackknife over groups of them.
+def jackknife_of_users(statistic: Callable[[NDArray[np.int64]], float], users: int, level: float) -> Interval:
+    """Returns `statistic(users)` [n] of all users with the interval of the jackknife over groups of them.
 
     A statistic that is not a number without a group, or one user, has the whole line for its interval.
     """
-    from scipy.special import stdtrit
-
     everyone = np.arange(users)
-    value = statistic(everyone)
-    g = min(users, GROUPS)
-    left = np.array([statistic(everyone[everyone % g != i]) for i in range(g)]) if g > 1 else np.array([np.nan])
-    if not np.isfinite(left).all():
+    value, groups = statistic(everyone), min(users, GROUPS)
+    without = [statistic(everyone[everyone % groups != i]) for i in range(groups)] if groups > 1 else [np.nan]
+    if not np.isfinite(without).all() or not np.isfinite(value):
         return Interval(value, -np.inf, np.inf, level, users)
-    half = float(stdtrit(g - 1, (1 + level) / 2)) * float(np.sqrt((g - 1) / g * ((left - left.mean()) ** 2).sum()))
-    return Interval(value, value - half, value + half, level, users)
+    return dataclasses.replace(jackknife(value, without, level), n=users)

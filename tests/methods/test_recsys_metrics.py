@@ -14,7 +14,7 @@ from sklearn import metrics as oracle
 from polopt.lab.measured import recommended
 from polopt.methods.recsys_metrics import recsys_metrics
 from polopt.metrics import MetricDataError, Recommendations
-from polopt.metrics.recommended import RankedRelevance, dcg, gini, ideal_dcg, jackknife
+from polopt.metrics.recommended import RankedRelevance, dcg, gini, ideal_dcg, jackknife_of_users
 from polopt.training.measuring import measure
 
 
@@ -91,7 +91,7 @@ def test_one_relevant_item_makes_map_mrr_and_a_random_order_has_the_base_rate() 
 
 def test_the_jackknife_of_a_mean_is_students_interval_and_gini_has_its_ends() -> None:
     x = np.random.default_rng(2).normal(size=40)
-    found = jackknife(lambda users: float(x[users].mean()), 40, 0.95)
+    found = jackknife_of_users(lambda users: float(x[users].mean()), 40, 0.95)
     low, high = stats.t(39, x.mean(), x.std(ddof=1) / 40**0.5).interval(0.95)
     assert (found.low, found.high) == (pytest.approx(low), pytest.approx(high))
     assert gini(np.ones(5)) == pytest.approx(0)
