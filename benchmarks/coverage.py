@@ -34,7 +34,7 @@ from polopt.metrics import LoggedMetric, clopper_pearson
 
 RESULTS = HERE / "results" / "coverage"
 PROBLEMS, LOGS, LEVEL = 10, 20, 0.9
-EPISODES, DECISIONS = (50, 200, 1000), (1, 5, 20)
+EPISODES, DECISIONS = (50, 250), (1, 5, 20)
 Build = Callable[[], LoggedMetric]
 ESTIMATORS: dict[str, Build] = {
     "pdis, Student's": lambda: pdis(level=LEVEL),
@@ -87,7 +87,7 @@ def markdown(data: dict[str, Any]) -> str:
             f"## {decisions} decision{'s' * (decisions > 1)}",
             "",
             f"|estimator|{heads}|",
-            "|---|---|---|---|",
+            "|---|---|---|",
         ]
         for name in ESTIMATORS:
             cells = [_cell(data["rows"][f"{name}, {decisions}, {n}"]) for n in EPISODES]
