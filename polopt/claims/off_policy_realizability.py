@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from polopt.claim import Finding, Replace, claim, mutation
 from polopt.methods.off_policy_realizability import ValueClassDiagnostics, off_policy_realizability
-from polopt.metrics import FeatureTransitions
-from polopt.metrics.simulated_policies import rank_correlation
+from polopt.metrics import FeatureTransitions, rank_correlation
 
 Numbers = NDArray[np.float64]
 GAMMA, STATES, FEATURES = 0.9, 20, 4

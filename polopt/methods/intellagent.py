@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polopt.method import Paper, method
-from polopt.metrics import Interval, Measured, Metric, wilson
+from polopt.metrics import Interval, Measured, Metric, rank_correlation, wilson
 from polopt.metrics.policy_tests import RESULT_ROWS, PolicyTestResults
 from polopt.metrics.resampling import share_interval, unit_means
 
@@ -89,7 +89,9 @@ class PolicyTestReport(Metric):
                 intervals[f"violations of {names[i]} and {names[j]}"] = found
         values = {name: found.estimate for name, found in intervals.items()}
         if len(levels) > 2:
-            values["rank correlation of difficulty"] = _spearman(levels, [values[f"success at {x:g}"] for x in levels])
+            values["rank correlation of difficulty"] = rank_correlation(
+                levels, [values[f"success at {x:g}"] for x in levels]
+            )
         rare = [name for i, name in enumerate(names) if tested[:, i].sum() < self.pairs]
         cautions = [f"{', '.join(rare)[:200]}: tested in fewer than {self.pairs} runs"] if rare else []
         return Measured(values, intervals, {"success": (~failed).astype(float)}, tuple(cautions))
@@ -103,12 +105,3 @@ class PolicyTestReport(Metric):
         found = share_interval(each[:, 0], each[:, 1], self.level, self.resamples, self.seed)
         assert found is not None
         return found
-
-
-def _spearman(one: NDArray[np.float64], other: list[float]) -> float:
-    """Returns the rank correlation, not a number where one side does not vary."""
-    from scipy.stats import rankdata
-
-    a, b = (rankdata(x) - (len(x) + 1) / 2 for x in (one, other))
-    norm = np.sqrt((a @ a) * (b @ b))
-    return float(a @ b / norm) if norm > 0 else float("nan")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from polopt.method import Paper, method
-from polopt.metrics import Interval, Measured, Metric, MetricError
-from polopt.metrics.families import CHOICES, FAMILY_ROWS, FamilyScores, Numbers, choose_settings, kendall_tau
+from polopt.metrics import Interval, Measured, Metric, MetricError, kendall_tau
+from polopt.metrics.families import CHOICES, FAMILY_ROWS, FamilyScores, Numbers, choose_settings
 
 
 @method(

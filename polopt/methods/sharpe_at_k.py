@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polopt.method import Paper, method
-from polopt.metrics import Interval, Measured, Metric, MetricError, t_interval
+from polopt.metrics import Interval, Measured, Metric, MetricError, rank_correlation, t_interval
 from polopt.metrics.estimated_policies import ESTIMATE_ROWS, EstimatedPolicies
 
 Numbers = NDArray[np.float64]
@@ -92,7 +92,7 @@ class SharpeRatio(Metric):
             found = self.portfolios(candidates.ranked(), base)
             error = candidates.estimate - candidates.value
             found |= {"RMSE": float(np.sqrt((error**2).mean()))}
-            found |= {"rank correlation": _spearman(candidates.estimate, candidates.value)}
+            found |= {"rank correlation": rank_correlation(candidates.estimate, candidates.value)}
             for name, value in found.items():
                 each.setdefault(f"{estimator}, {name}", []).append(value)
         arrays = {name: np.array(values) for name, values in each.items()}
@@ -119,12 +119,3 @@ class SharpeRatio(Metric):
             if self.threshold is not None:
                 found[f"violations@{k}"] = float((top < self.threshold).mean())
         return found
-
-
-def _spearman(estimate: Numbers, value: Numbers) -> float:
-    """Returns the rank correlation, not a number where one side does not vary."""
-    from scipy.stats import rankdata
-
-    first, second = (rankdata(x) - (len(x) + 1) / 2 for x in (estimate, value))
-    norm = np.sqrt((first**2).sum() * (second**2).sum())
-    return float(first @ second / norm) if norm > 0 else np.nan

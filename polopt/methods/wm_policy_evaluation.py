@@ -5,12 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from polopt.method import Paper, method
-from polopt.metrics import Interval, Measured, Metric, MetricError
+from polopt.metrics import Interval, Measured, Metric, MetricError, pearson, rank_correlation
 from polopt.metrics.simulated_policies import (
     SIMULATED_ROWS,
     SimulatedPolicies,
-    pearson,
-    rank_correlation,
     rank_violation,
 )
 

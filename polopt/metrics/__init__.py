@@ -39,6 +39,7 @@ from polopt.metrics.compare import (
 )
 from polopt.metrics.concordance import Concordance, concordance
 from polopt.metrics.correction import Correction, attempts, correction
+from polopt.metrics.correlation import kendall_tau, pearson, rank_correlation
 from polopt.metrics.cost import cost_curve
 from polopt.metrics.detection import DetectedViolations, ViolationDetection, timed_detections
 from polopt.metrics.discretion import (
@@ -51,7 +52,7 @@ from polopt.metrics.discretion import (
 from polopt.metrics.drift import perplexity, reference_kl
 from polopt.metrics.entropy import EntropyLaw, entropy_law, entropy_shift
 from polopt.metrics.estimated_policies import EstimatedPolicies
-from polopt.metrics.families import FamilyScores, choose_settings, kendall_tau
+from polopt.metrics.families import FamilyScores, choose_settings
 from polopt.metrics.feedback import ReleaseGate, auroc, chronological, release_gate, tic_rate
 from polopt.metrics.filtering import most_reliable, r_squared
 from polopt.metrics.frontier import FrontierCurves, frontier
@@ -316,6 +317,7 @@ __all__ = [
     "pareto_front",
     "pass_all_k",
     "pass_at_k",
+    "pearson",
     "permutation_p",
     "perplexity",
     "policy_stability",
@@ -326,6 +328,7 @@ __all__ = [
     "proxy_hacking",
     "q_values",
     "r_squared",
+    "rank_correlation",
     "rank_violation",
     "rate_change",
     "rate_interval",

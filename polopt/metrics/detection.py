@@ -12,25 +12,10 @@ from numpy.typing import NDArray
 from polopt.metrics.classification import f1_score
 from polopt.metrics.intervals import Interval
 from polopt.metrics.metric import Measured, Metric
-from polopt.metrics.row_format import MetricDataError, RowFormat, column_names, number_in
+from polopt.metrics.row_format import MetricDataError, RowFormat, column_names, flag_in, number_in
 
 Numbers = NDArray[np.float64]
 COLUMNS = ("violated", "probability", "seconds", "domain", "trajectory")
-FLAGS = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False}
-
-
-def flag_in(row: Mapping[str, Any], name: str, default: bool | None = None) -> bool:
-    """Returns a row's true or false; the default for one that is missing, null or empty.
-
-    Raises:
-        MetricDataError: it is missing without a default, or neither true nor false.
-    """
-    text = str("" if row.get(name) is None else row[name]).strip().lower()
-    if text in ("", "none") and default is not None:
-        return default
-    if text not in FLAGS:
-        raise MetricDataError(f"column {name!r} must be true or false, found {row.get(name)!r:.60}")
-    return FLAGS[text]
 
 
 class DetectedViolations:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from polopt.metrics.row_format import MetricDataError, RowFormat, column_names, number_in
+from polopt.metrics.row_format import MetricDataError, RowFormat, column_names, name_in, number_in
 
 Numbers = NDArray[np.float64]
 COLUMNS = ("estimator", "policy", "estimate", "value", "behaviour", "log")
@@ -98,11 +98,7 @@ def estimated_row(row: Mapping[str, Any], columns: Mapping[str, str] | None = No
     """
     names = column_names(COLUMNS, columns)
     found: dict[str, Any] = {}
-    for name in ("estimator", "policy"):
-        text = row.get(names[name])
-        if text is None or str(text).strip() == "":
-            raise MetricDataError(f"column {names[name]!r} is missing: a name")
-        found[name] = str(text).strip()
+    found |= {name: name_in(row, names[name]) for name in ("estimator", "policy")}
     for name in ("estimate", "value"):
         found[name] = number_in(row, names[name])
     flag = row.get(names["behaviour"], False)

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from polopt.metrics.row_format import MetricDataError, RowFormat, column_names, number_in
+from polopt.metrics.row_format import MetricDataError, RowFormat, column_names, name_in, number_in
 
 Numbers = NDArray[np.float64]
 COLUMNS = ("method", "setting", "score", "seed", "mass", "reference", "best")
@@ -194,16 +194,6 @@ def choose_settings(
     return np.array(picked), np.array(shares)
 
 
-def kendall_tau(one: ArrayLike, other: ArrayLike) -> float:
-    """Returns Kendall's tau-b of two score lists [n], from -1 for opposite orders to 1; not a number where a list does
-    not vary."""
-    a, b = np.asarray(one, float), np.asarray(other, float)
-    first, second = np.triu_indices(len(a), 1)
-    x, y = np.sign(a[first] - a[second]), np.sign(b[first] - b[second])
-    norm = np.sqrt(float(np.square(x).sum() * np.square(y).sum()))
-    return float((x * y).sum() / norm) if norm > 0 else np.nan
-
-
 def family_row(row: Mapping[str, Any], columns: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Checks one score of a file. `feature_NAME` columns describe the setting in numbers; `seed`, `mass`, `reference`
     and `best` may be missing.
@@ -213,11 +203,7 @@ def family_row(row: Mapping[str, Any], columns: Mapping[str, str] | None = None)
     """
     names = column_names(COLUMNS, columns)
     found: dict[str, Any] = {}
-    for name in ("method", "setting"):
-        text = row.get(names[name])
-        if text is None or str(text).strip() == "":
-            raise MetricDataError(f"column {names[name]!r} is missing: a name")
-        found[name] = str(text).strip()
+    found |= {name: name_in(row, names[name]) for name in ("method", "setting")}
     found["score"] = number_in(row, names["score"])
     for name, default in (("mass", 1.0), ("reference", 0.0), ("best", 1.0)):
         value = number_in(row, names[name], required=False)

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from polopt.metrics.row_format import MetricDataError, RowFormat, column_names, number_in
+from polopt.metrics.row_format import MetricDataError, RowFormat, column_names, name_in, number_in
 
 Numbers = NDArray[np.float64]
 COLUMNS = ("type", "task", "block", "experience", "performance", "run")
@@ -210,11 +210,7 @@ def lifelong_row(row: Mapping[str, Any], columns: Mapping[str, str] | None = Non
     """
     names = column_names(COLUMNS, columns)
     found: dict[str, Any] = {}
-    for name in ("type", "task"):
-        text = row.get(names[name])
-        if text is None or str(text).strip() == "":
-            raise MetricDataError(f"column {names[name]!r} is missing: a name")
-        found[name] = str(text).strip()
+    found |= {name: name_in(row, names[name]) for name in ("type", "task")}
     if found["type"] not in KINDS:
         raise MetricDataError(f"{names['type']} must be train, eval or expert, found {found['type']!r:.60}")
     for name in ("block", "experience", "performance"):

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from polopt.metrics.detection import flag_in
-from polopt.metrics.row_format import MetricDataError, RowFormat, column_names, number_in
+from polopt.metrics.row_format import MetricDataError, RowFormat, column_names, flag_in, name_in, number_in
 
 COLUMNS = ("task", "run", "success", "policy", "dimension", "violated", "dormant", "satisfied", "total")
 
@@ -80,14 +79,12 @@ def policy_run_row(row: Mapping[str, Any], columns: Mapping[str, str] | None = N
         MetricDataError: a task that is missing, a flag that is neither true nor false, or no number.
     """
     names = column_names(COLUMNS, columns)
-    task = row.get(names["task"])
-    if task is None or str(task).strip() == "":
-        raise MetricDataError(f"column {names['task']!r} is missing: a name")
+    task = name_in(row, names["task"])
     text = {name: "" if row.get(names[name]) is None else str(row[names[name]]).strip() for name in COLUMNS}
-    found: dict[str, Any] = {"task": text["task"], "run": text["run"] or "0", "policy": text["policy"]}
+    found: dict[str, Any] = {"task": task, "run": text["run"] or "0", "policy": text["policy"]}
     found["dimension"] = text["dimension"] or "all"
     found["success"] = flag_in(row, names["success"])
-    found |= {name: flag_in(row, names[name], False) for name in ("violated", "dormant")}
+    found |= {name: flag_in(row, names[name], default=False) for name in ("violated", "dormant")}
     satisfied, total = (number_in(row, names[name], required=False) for name in ("satisfied", "total"))
     if (satisfied is None) is not (total is None):
         raise MetricDataError(f"{names['satisfied']} and {names['total']} belong together; give both or none")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from polopt.metrics.row_format import MetricDataError, RowFormat, column_names, number_in
+from polopt.metrics.row_format import MetricDataError, RowFormat, column_names, name_in, number_in
 
 Numbers = NDArray[np.float64]
 OPTIONAL = ("prediction", "propensity", "popularity", "features")
@@ -99,11 +99,7 @@ def recommended_row(row: Mapping[str, Any], columns: Mapping[str, str] | None = 
     """
     names = column_names(COLUMNS, columns)
     found: dict[str, Any] = {}
-    for name in ("user", "item"):
-        text = row.get(names[name])
-        if text is None or str(text).strip() == "":
-            raise MetricDataError(f"column {names[name]!r} is missing: a name")
-        found[name] = str(text).strip()
+    found |= {name: name_in(row, names[name]) for name in ("user", "item")}
     score, rank = (number_in(row, names[name], required=False) for name in ("score", "rank"))
     if (score is None) == (rank is None):
         raise MetricDataError(

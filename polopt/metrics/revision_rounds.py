@@ -13,10 +13,10 @@ from polopt.metrics.row_format import (
     MetricDataError,
     RowFormat,
     column_names,
+    flag_in,
     name_in,
     number_in,
     probabilities_in,
-    truth_in,
 )
 
 Numbers = NDArray[np.float64]
@@ -155,7 +155,7 @@ def round_row(row: Mapping[str, Any], columns: Mapping[str, str] | None = None) 
     return {
         "item": name_in(row, names["item"]),
         "round": int(at),
-        "correct": truth_in(row, names["correct"]),
+        "correct": float(flag_in(row, names["correct"])),
         "probabilities": probabilities_in(row, names["probabilities"]),
         **{name: None if value in (None, "") else str(value) for name, value in text.items()},
     }

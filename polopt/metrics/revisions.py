@@ -14,10 +14,10 @@ from polopt.metrics.row_format import (
     MetricDataError,
     RowFormat,
     column_names,
+    flag_in,
     name_in,
     number_in,
     probabilities_in,
-    truth_in,
 )
 
 Numbers = NDArray[np.float64]
@@ -135,14 +135,14 @@ def revised_row(row: Mapping[str, Any], columns: Mapping[str, str] | None = None
     """Checks one answer and its revision: sampled ones, or the probabilities of choices.
 
     Raises:
-        MetricDataError: columns of neither kind, or as `truth_in` and `probabilities_in`.
+        MetricDataError: columns of neither kind, or as `flag_in` and `probabilities_in`.
     """
     names = column_names(COLUMNS, columns)
     question = name_in(row, names["question"])
     first = probabilities_in(row, names["first"])
     if first is None:
-        a, b = (truth_in(row, names[name]) for name in ("first_correct", "revised_correct"))
-        return question, a, a * b, (1 - a) * b
+        a, b = (flag_in(row, names[name]) for name in ("first_correct", "revised_correct"))
+        return question, float(a), float(a and b), float(b and not a)
     revised = probabilities_in(row, names["revised"], 2)
     if revised is None or revised.shape != (len(first), len(first)):
         raise MetricDataError(f"{names['revised']} must be {len(first)} lists, one after each first choice")

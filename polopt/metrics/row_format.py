@@ -22,7 +22,7 @@ class MetricDataError(UserError, ValueError):
 # A row and the file's own name of a column, by polopt's -> the checked row.
 RowParser = Callable[[Mapping[str, Any], Mapping[str, str] | None], Any]
 
-TRUTH = {"true": 1.0, "1": 1.0, "1.0": 1.0, "false": 0.0, "0": 0.0, "0.0": 0.0}
+FLAGS = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,18 +67,20 @@ def number_in(row: Mapping[str, Any], name: str, *, required: bool = True) -> fl
     return found
 
 
-def truth_in(row: Mapping[str, Any], name: str) -> float:
-    """Returns a row's true or false as 1 or 0.
+def flag_in(row: Mapping[str, Any], name: str, *, default: bool | None = None) -> bool:
+    """Returns a row's true or false; the default for one that is missing, null or empty.
 
     Raises:
-        MetricDataError: it is missing or neither.
+        MetricDataError: it is missing without a default, or neither true nor false.
     """
     value = row.get(name)
     if value is None or value == "":
+        if default is not None:
+            return default
         raise MetricDataError(f"column {name!r} is missing: true or false")
-    if (key := str(value).strip().lower()) not in TRUTH:
+    if (key := str(value).strip().lower()) not in FLAGS:
         raise MetricDataError(f"{name} must be true or false, found {value!r:.60}")
-    return TRUTH[key]
+    return FLAGS[key]
 
 
 def name_in(row: Mapping[str, Any], name: str) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from polopt.metrics.row_format import MetricDataError, RowFormat, column_names, number_in
+from polopt.metrics.row_format import MetricDataError, RowFormat, column_names, name_in, number_in
 
 Numbers = NDArray[np.float64]
 # States [N, D] and actions [N, A] -> next states [N, D]; states -> actions; states of a rollout [T + 1, N, D] -> [N].
@@ -33,21 +33,6 @@ def rank_violation(predicted: ArrayLike, true: ArrayLike) -> float:
     v, r = np.asarray(predicted, float), np.asarray(true, float)
     wrong = (v[:, None] < v) != (r[:, None] < r)
     return float((np.abs(r[:, None] - r) * wrong).max(1).mean())
-
-
-def pearson(x: ArrayLike, y: ArrayLike) -> float:
-    """Returns Pearson's correlation, not a number where one side does not vary."""
-    arrays = (np.asarray(z, float) for z in (x, y))
-    one, other = (z - z.mean() for z in arrays)
-    norm = float(np.sqrt((one @ one) * (other @ other)))
-    return float(one @ other) / norm if norm > 0 else float("nan")
-
-
-def rank_correlation(x: ArrayLike, y: ArrayLike) -> float:
-    """Returns Spearman's correlation, not a number where one side does not vary."""
-    from scipy.stats import rankdata  # slow to import
-
-    return pearson(rankdata(x), rankdata(y))
 
 
 def simulated_value(model: Dynamics, policy: StatePolicy, start: Numbers, horizon: int, score: RolloutScore) -> Numbers:
@@ -182,9 +167,7 @@ def simulated_row(row: Mapping[str, Any], columns: Mapping[str, str] | None = No
         MetricDataError: a column that is missing, or no finite number.
     """
     names = column_names(COLUMNS, columns)
-    policy, model = (row.get(names[name]) for name in ("policy", "model"))
-    if policy is None or str(policy).strip() == "":
-        raise MetricDataError(f"column {names['policy']!r} is missing: a name")
+    policy, model = name_in(row, names["policy"]), row.get(names["model"])
     found: dict[str, Any] = {name: number_in(row, names[name]) for name in ("predicted", "true")}
     found["trials"] = number_in(row, names["trials"], required=False)
     return found | {"policy": str(policy).strip(), "model": "model" if model in (None, "") else str(model)}

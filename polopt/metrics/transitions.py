@@ -12,12 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from polopt.metrics.row_format import MetricDataError, RowFormat, column_names, number_in
+from polopt.metrics.row_format import MetricDataError, RowFormat, column_names, flag_in, name_in, number_in
 
 Numbers = NDArray[np.float64]
 # The one data set of rows that name none.
 ONLY = "data"
-_TRUTHS = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -155,30 +154,18 @@ def transition_row(
     """
     names = column_names(("episode", "step", state, "action", "reward", "done", "dataset"), columns)
     found: dict[str, Any] = {"step": number_in(row, names["step"])}
-    found["episode"] = _name(row, names["episode"])
+    found["episode"] = name_in(row, names["episode"])
     for name, column in (("state", names[state]), ("action", names["action"])):
         found[name] = _point(row, column)
     found |= {"reward": None, "done": None}
     if outcomes:
-        found |= {"reward": number_in(row, names["reward"]), "done": _flag(row, names["done"])}
-    found["dataset"] = ONLY if row.get(names["dataset"]) in (None, "") else _name(row, names["dataset"])
+        found |= {"reward": number_in(row, names["reward"]), "done": _done(row, names["done"])}
+    found["dataset"] = ONLY if row.get(names["dataset"]) in (None, "") else name_in(row, names["dataset"])
     return found
 
 
-def _name(row: Mapping[str, Any], column: str) -> str:
-    value = row.get(column)
-    if value is None or str(value).strip() == "":
-        raise MetricDataError(f"column {column!r} is missing: a name")
-    return str(value).strip()
-
-
-def _flag(row: Mapping[str, Any], column: str) -> bool | None:
-    value = row.get(column)
-    if value in (None, ""):
-        return None
-    if (text := str(value).strip().lower()) not in _TRUTHS:
-        raise MetricDataError(f"{column} must be true or false, found {value!r:.60}")
-    return _TRUTHS[text]
+def _done(row: Mapping[str, Any], column: str) -> bool | None:
+    return None if row.get(column) in (None, "") else flag_in(row, column)
 
 
 def _point(row: Mapping[str, Any], column: str) -> str | tuple[float, ...]:

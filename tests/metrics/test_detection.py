@@ -52,7 +52,7 @@ def test_rows_at_the_door(tmp_path) -> None:
     with pytest.raises(MetricDataError, match="row 3: domain is empty, and other rows have it"):
         read_data(DETECTION_ROWS, file)
     for row, sentence in (
-        ({"violated": "maybe", "probability": 0.1}, "'violated' must be true or false, found 'maybe'"),
+        ({"violated": "maybe", "probability": 0.1}, "violated must be true or false, found 'maybe'"),
         ({"violated": True, "probability": 1.2}, r"probability must be in \[0, 1\], found 1.2"),
         ({"violated": True, "probability": 0.2, "seconds": -1}, "seconds must be >= 0"),
         ({"violated": True}, "'probability' is missing"),

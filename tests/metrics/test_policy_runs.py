@@ -51,8 +51,8 @@ def test_rows_at_the_door(tmp_path) -> None:
         read_data(POLICY_RUN_ROWS, tmp_path / "runs.csv")
     for row, sentence in (
         ({"success": True}, "'task' is missing"),
-        ({"task": "a"}, "'success' must be true or false"),
-        ({"task": "a", "success": 1, "violated": "no"}, "'violated' must be true or false, found 'no'"),
+        ({"task": "a"}, "'success' is missing: true or false"),
+        ({"task": "a", "success": 1, "violated": "no"}, "violated must be true or false, found 'no'"),
         ({"task": "a", "success": 1, "satisfied": 1}, "satisfied and total belong together"),
     ):
         with pytest.raises(MetricDataError, match=sentence):
