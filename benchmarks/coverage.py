@@ -1,6 +1,7 @@
 """How often intervals of off-policy estimates hold the true value.
 
 python -m benchmarks.coverage
+python -m benchmarks.coverage --only magic switch-dr     these; the others' rows stay
 
 Random problems whose values are known; every estimator and interval on the same logs. Results are in
 benchmarks/results/coverage.{json,md}.
@@ -104,17 +105,23 @@ def _cell(row: list[float]) -> str:
 
 
 def main() -> None:
-    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="*", default=[], choices=sorted(ESTIMATORS), metavar="ESTIMATOR")
+    only = parser.parse_args().only
+    file = RESULTS.with_suffix(".json")
+    known = json.loads(file.read_text(encoding="utf-8"))["rows"] if only and file.is_file() else {}
     about = table.about(ROOT, threads=1, module="coverage")
     rows = {
         f"{name}, {decisions}, {episodes}": covered(build(), decisions, episodes)
         for decisions in DECISIONS
         for episodes in EPISODES
         for name, build in ESTIMATORS.items()
+        if not only or name in only
     }
+    rows = {**known, **rows}
     about["load_after"] = os.getloadavg()
     data = {"about": about, "rows": rows}
-    RESULTS.with_suffix(".json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+    file.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
     RESULTS.with_suffix(".md").write_text(markdown(data), encoding="utf-8")
     print(markdown(data))
 

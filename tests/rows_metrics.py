@@ -66,6 +66,9 @@ def shrunken(seed: int) -> LoggedDecisions:
     return with_values(ONE.simulate(ONE_BEHAVIOUR, ONE_TARGET, 60, seed), q, ONE_TARGET)
 
 
+ONE, ONE_BEHAVIOUR, ONE_TARGET = one_decision()
+
+
 METRICS = {
     "trajectory": row(TrajectoryImportanceSampling(gamma=GAMMA, interval="normal", level=0.8)),
     "trajectory, weighted": row(

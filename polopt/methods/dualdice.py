@@ -14,7 +14,7 @@ from polopt.metrics import StationaryImportanceSampling
     changes="A policy's value from another policy's log: each reward weighed by how much oftener its state and action "
     "are visited, whatever the step.",
     room="metrics",
-    tier="faithful",
+    tier="reading",
 )
 def dualdice(
     *, gamma: float = 0.99, endless: bool = True, resamples: int = 200, level: float = 0.95
@@ -35,6 +35,7 @@ def dualdice(
     ever. resamples, level: of the bootstrap over episodes, with the ratios fitted anew each time.
 
     The paper trains two networks, with a convex function of zeta in the place of the linear one; for a table of states
-    and actions the saddle point is solved exactly, and does not depend on that function.
+    and actions the saddle point is solved exactly, and does not depend on that function. The
+    formula was not compared with the paper's text.
     """
     return StationaryImportanceSampling(gamma=gamma, endless=endless, resamples=resamples, level=level)

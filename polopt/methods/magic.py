@@ -34,8 +34,8 @@ def magic(
     add up to 1: Omega is the covariance of the g_j, and b_j the distance of g_j to a confidence interval of g_T.
 
     bias_level, bias_resamples: of that interval, a percentile bootstrap. A higher level trusts the model more.
-    model, folds: as in `doubly-robust`. level: of the reported interval, which is that of the blend with its x given,
-        and reaches as far again to the side of g_T as that is away.
+    model, folds: as in `doubly-robust`. level: of the reported interval, which is that of g_T, extended to contain the
+        estimate.
 
     Omega is of the weighted terms, as in the authors' program, and has the factor n that the program of the paper's
     experiments lacked, by their own note; bias_level is that program's default. The program adds 1e-5 to Omega's

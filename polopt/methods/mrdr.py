@@ -14,7 +14,7 @@ from polopt.metrics import DoublyRobust, MinimumVarianceValues
     changes="A doubly robust estimate whose model is not the nearest to the returns, but the one that leaves the least "
     "variance.",
     room="metrics",
-    tier="faithful",
+    tier="reading",
 )
 def mrdr(
     *,
@@ -36,7 +36,7 @@ def mrdr(
 
     The paper minimises an expectation that is this variance up to a constant, with weights from the law of total
     variance; the variance over episodes itself has the same minimum as n grows. The paper's class is a network, whose
-    place a part of yours takes: `metrics.DoublyRobust(model=...)`.
+    place a part of yours takes: `metrics.DoublyRobust(model=...)`. The formula was not compared with the paper's text.
     """
     model = MinimumVarianceValues(by_step=by_step)
     return DoublyRobust(gamma=gamma, model=model, self_normalised=self_normalised, folds=folds, level=level)

@@ -17,7 +17,7 @@ from polopt.metrics import PseudoInverse
     changes="A slate policy's value from another one's log: the slate's reward weighed by the sum of its positions' "
     "probability ratios, not by their product.",
     room="metrics",
-    tier="faithful",
+    tier="reading",
 )
 def pseudoinverse(
     *,
@@ -37,6 +37,7 @@ def pseudoinverse(
     self_normalised divides each position's weights by their mean.
 
     The paper's weight is q_pi' Gamma^+ 1_s for any behaviour policy, with Gamma the second moments of its slates; for
-    independent positions that is the sum above. Slates without repeated items are not drawn so, and are not covered.
+    independent positions that is the sum above. Slates without repeated items are not drawn so, and are not
+    covered. The formula was not compared with the paper's text.
     """
     return PseudoInverse(self_normalised=self_normalised, interval=interval, level=level)

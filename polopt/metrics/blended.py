@@ -24,8 +24,8 @@ class BlendedReturns(DoublyRobust):
 
     self_normalised: True, each step's weights are divided by their mean.
 
-    The interval is that of the blend with its weights x given, and reaches as far again to the side of g_T as that is
-    away. It contains neither the error of that difference nor the choice of x.
+    The interval is that of g_T, extended to contain the estimate: what is gained is the error of the estimate, not the
+    width of the interval.
 
     Source: Thomas and Brunskill 2016, "Data-Efficient Off-Policy Policy Evaluation for Reinforcement Learning",
     arXiv 1604.00923, section 8.
@@ -68,7 +68,7 @@ class BlendedReturns(DoublyRobust):
         x = self.blend(unbiased)
         terms = _blended(unbiased, x)
         found = measured(self, table, terms, terms.interval(self.interval, self.level, self.resamples, self.seed))
-        found = with_bias(found, terms.estimate() - unbiased.estimate())
+        found = with_bias(found, unbiased.interval(self.interval, self.level, self.resamples, self.seed))
         steps = float(x @ np.arange(len(x)))
         values = {**found.values, "weight_of_the_model": float(x[0]), "corrected_steps": steps}
         return dataclasses.replace(found, values=values)

@@ -19,8 +19,8 @@ class LeastError(LoggedMetric):
     unbiased: the estimator that biases are measured against. Its own error counts as the others' bias, so that it is
         chosen too often where it varies much.
 
-    The interval is the chosen estimator's, and reaches as far again to the side of the unbiased estimate as that is
-    away: by `estimated_bias`, mean(x_c) - mean(x_u). It contains neither the error of that bias nor the choice.
+    The interval is that of the unbiased estimator, extended to contain the estimate: what is gained is the error of the
+    estimate, not the width of the interval. `estimated_bias` is mean(x_c) - mean(x_u).
 
     Source: Wang, Agarwal and Dudik 2017, arXiv 1612.01205, section 3.2, and Su et al. 2020, arXiv 1907.09623, section
     5, choose by such an error, with a bound on the bias in place of its estimate.
@@ -53,7 +53,7 @@ class LeastError(LoggedMetric):
             biases.append(float(terms.mean() - centre.mean()))
             errors.append(variance + biases[-1] ** 2)
         best = min(range(len(errors)), key=errors.__getitem__)
-        found = with_bias(self.candidates[best].measure(table), biases[best])
+        found = with_bias(self.candidates[best].measure(table), self.unbiased.measure(table).intervals["estimate"])
         values = {**found.values, "candidate": float(best), "estimated_error": errors[best] ** 0.5}
         return dataclasses.replace(found, values=values)
 

@@ -73,14 +73,14 @@ def measured(
     return Measured(values, {"estimate": interval, "logged": logged}, rows, (*weight_cautions(terms), *more))
 
 
-def with_bias(found: Measured, bias: float) -> Measured:
-    """Extends the interval of a biased estimate to the side of the unbiased one, by how far the latter is away.
-
-    bias: the estimate minus an unbiased one.
-    """
+def with_bias(found: Measured, unbiased: Interval) -> Measured:
+    """Gives a biased estimate the interval of an unbiased one, extended to contain the estimate: the data tell the bias
+    no better than the unbiased estimate does, so that a shorter interval would hold the true value too seldom."""
     own = found.intervals["estimate"]
-    wide = dataclasses.replace(own, low=own.low - max(bias, 0.0), high=own.high - min(bias, 0.0))
-    caution = f"the estimate is biased, by {bias:.3g} as far as the unbiased one tells; the interval reaches there"
+    wide = dataclasses.replace(unbiased, estimate=own.estimate)
+    wide = dataclasses.replace(wide, low=min(wide.low, own.estimate), high=max(wide.high, own.estimate))
+    bias = own.estimate - unbiased.estimate
+    caution = f"the estimate is biased, by {bias:.3g} as far as the unbiased one tells; the interval is that one's"
     return dataclasses.replace(
         found,
         values={**found.values, "estimated_bias": bias},
