@@ -12,9 +12,11 @@ MOST_NAMES, MOST_LETTERS = 12, 160
 def nearest(name: str, known: Iterable[str]) -> str:
     """Returns the end of an error sentence: the most similar name, else the list of names, shortened if it is long."""
     known = sorted(known)
-    close = difflib.get_close_matches(name[:100], known, n=1, cutoff=0.5)
+    close = difflib.get_close_matches(name[:100], known, n=5, cutoff=0.5)
     if close:
-        return f"; did you mean {close[0]!r}?"
+        # Letters in another order are the likeliest slip.
+        swapped = [each for each in close if sorted(each) == sorted(name)]
+        return f"; did you mean {[*swapped, *close][0]!r}?"
     shown = known[:MOST_NAMES]
     while len(", ".join(shown)) > MOST_LETTERS:
         shown = shown[:-1]

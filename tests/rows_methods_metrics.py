@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from polopt.checks.metric_rules import DataRow
-from polopt.lab.logged import small_problem
 from polopt.lab.measured import (
     answers_by_round,
     detections,
@@ -28,6 +27,7 @@ from polopt.lab.measured import (
     scored_answers,
     scores_over_a_family,
     simulated,
+    small_log,
     tested_rules,
     trials_of_policies,
 )
@@ -56,14 +56,8 @@ from polopt.methods.st_webagentbench import CompletionUnderPolicy
 from polopt.methods.starc import Dard, Epic, LeastL2, RewardDistance, Uncanonical, ValueLevelled, ValueShaped
 from polopt.methods.tai_sfma import RequirementGate
 from polopt.methods.wm_policy_evaluation import SimulatorAgreement
-from polopt.metrics import LinearShrinkage, LoggedDecisions, ReturnDistribution, ViolationDetection
+from polopt.metrics import LinearShrinkage, ReturnDistribution, ViolationDetection
 from polopt.objectives import SquaredLink
-
-
-def small_log(seed: int) -> LoggedDecisions:
-    problem, behaviour, target = small_problem(0)
-    return problem.sample(behaviour, target, 60, seed)
-
 
 CANONICAL = (ValueLevelled(), ValueShaped(), LeastL2(), Epic(), Dard(), Uncanonical())
 

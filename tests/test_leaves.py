@@ -14,7 +14,22 @@ from polopt.catalogue import slugs
 ROOT = Path(polopt.__file__).parent
 # The papers on whose sentences other papers build, or against which they measure their claims. All others are leaves.
 ANCESTORS = {
-    *("cfr", "cfr_plus", "dapo", "dcfr", "diffusion_dpo", "diffusion_nft", "dpo", "dr_grpo", "grpo", "gspo", "ipo"),
+    *(
+        "cfr",
+        "cfr_plus",
+        "dapo",
+        "dcfr",
+        "doubly_robust",
+        "mis",
+        "wis",
+        "diffusion_dpo",
+        "diffusion_nft",
+        "dpo",
+        "dr_grpo",
+        "grpo",
+        "gspo",
+        "ipo",
+    ),
     *("pdcfr_plus", "pdis", "ppo", "psro"),
     *("online_dpo", "raft", "rebel", "reinforce", "rloo", "sdpo", "sft", "spo", "sppo"),
 }

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from polopt.checks.finding import CheckResult
 from polopt.checks.metric_rules import DATA_METRIC, METRIC, DataRow, MetricRow
 from polopt.checks.state import Rule
-from polopt.lab.logged import small_problem, with_values
+from polopt.lab.logged import endless_walk, small_problem, with_values
 from polopt.lab.measured import EXAMPLES
 from polopt.metrics import LeastError, LoggedDecisions, Metric, OffPolicyEstimator
 
@@ -27,12 +27,15 @@ def metric_findings(metric: Metric) -> list[CheckResult]:
             raise ValueError(f"{metric!r} reads no logged decisions, and the checks have no examples of its data")
         return _findings(DATA_METRIC, DataRow(metric, example))
     problem, behaviour, target = small_problem(0)
+    truth = problem.value(target, metric.gamma)
+    if getattr(metric, "endless", False):  # episodes that are cut, and the value of going on
+        problem, behaviour, target, truth = endless_walk(20, 0, metric.gamma)
     q, _ = problem.values(target, metric.gamma)
 
     def log(seed: int) -> LoggedDecisions:
         return with_values(problem.sample(behaviour, target, EPISODES, seed), q, target)
 
-    return _findings(METRIC, MetricRow(metric, log, problem.value(target, metric.gamma)))
+    return _findings(METRIC, MetricRow(metric, log, truth))
 
 
 def _findings(rules: Sequence[Rule], row: DataRow | MetricRow) -> list[CheckResult]:

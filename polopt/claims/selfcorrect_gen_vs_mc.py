@@ -68,6 +68,7 @@ def recovers() -> Finding:
 @claim(
     "The accuracy of a round is that of the one before times CL, plus the rest times CS.",
     kind="identity",
+    baseline="none: an identity",
 )
 def recursion() -> Finding:
     values = measured(simulated(107, 0.92, 0.25, 0.7)).values

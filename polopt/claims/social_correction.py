@@ -97,6 +97,7 @@ def within_the_limit() -> Finding:
     "Intervals of the learned policy, from the halves that it was not learned from, hold its true rates about as "
     "often as their level says.",
     kind="ours",
+    baseline="none: the level of the intervals",
 )
 def covers() -> Finding:
     inside = []

@@ -77,7 +77,11 @@ def guard_closes_the_gap() -> Finding:
     )  # fmt: skip
 
 
-@claim("all-pass@k of independent runs is the k-th power of a run's completion under policies.", kind="identity")
+@claim(
+    "all-pass@k of independent runs is the k-th power of a run's completion under policies.",
+    kind="identity",
+    baseline="none: an identity",
+)
 def all_pass() -> Finding:
     found = st_webagentbench(k=(1, 2, 4), resamples=50)(runs(2, seed=5, repeats=4)).values
     q = SUCCESS * (1 - RATE) ** 2

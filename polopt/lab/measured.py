@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from polopt.lab.logged import small_problem
 from polopt.metrics import (
     CollectedData,
     DetectedViolations,
@@ -17,6 +18,7 @@ from polopt.metrics import (
     GatedRequirements,
     HierarchyEpisodes,
     LifelongLog,
+    LoggedDecisions,
     LoggedReplies,
     MeasuredScore,
     PolicyMetrics,
@@ -41,6 +43,7 @@ from polopt.metrics.frontier import FRONTIER_ROWS
 from polopt.metrics.hierarchy_episodes import EPISODE_ROWS
 from polopt.metrics.induced import FEEDBACK_ROWS
 from polopt.metrics.lifelong import LIFELONG_ROWS
+from polopt.metrics.logged_rows import LOGGED_ROWS
 from polopt.metrics.policy_runs import POLICY_RUN_ROWS
 from polopt.metrics.policy_tests import RESULT_ROWS
 from polopt.metrics.policy_trials import TRIAL_ROWS
@@ -367,7 +370,14 @@ def runs_under_policies(seed: int) -> PolicyRuns:
     )
 
 
+def small_log(seed: int) -> LoggedDecisions:
+    """Returns 60 episodes of up to three decisions."""
+    problem, behaviour, target = small_problem(0)
+    return problem.sample(behaviour, target, 60, seed)
+
+
 EXAMPLES: dict[RowFormat, Callable[[int], Any]] = {
+    LOGGED_ROWS: small_log,
     TRANSITION_ROWS: reward_pair,
     PAIR_ROWS: ranked,
     FRONTIER_ROWS: frontier_points,

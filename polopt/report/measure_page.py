@@ -138,7 +138,8 @@ def write_policies(
         at=logged,
     )
     facts = [("settings", repr(metric)), ("chosen", selection.chosen or "none: no policy is shown to be better")]
-    page = render("measure.html", [figure], title=file.name, metric=name, facts=facts, notices=notices, rows=rows)
+    shown = {"facts": facts, "notices": notices, "tables": (), "rows": rows}
+    page = render("measure.html", [figure], title=file.name, metric=name, **shown)
     return write(path, page)
 
 

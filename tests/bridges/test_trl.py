@@ -192,7 +192,7 @@ def test_bnpo_of_trl_is_a_mean_over_the_tokens_of_each_micro_batch(accumulated: 
         ("t-ppo", {}, "sampling.PartialRollouts decides what is sampled"),
         ("g2rpo", {}, "features.SameKind needs extras.kind"),
         ("fapo", {}, "needs extras.signal_flawed"),
-        ("gpro", {}, "did you mean 'gspo'"),
+        ("gpro", {}, "did you mean 'grpo'"),
         ({"name": "gspo", "hihg": 1.0}, {}, "hihg"),
         ({"name": "tricks-lite-ppo", "support": po.Support(top_p=0.9)}, {}, "whole vocabulary"),
     ],

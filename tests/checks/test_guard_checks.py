@@ -12,8 +12,13 @@ import polopt as po
 from polopt.catalogue import part
 from polopt.checks import check
 from polopt.checks.guard_checks import CALLS, LEFT_OUT, calls_of, examples
-from polopt.guards import Guard, GuardVerdict, PrivilegeRule, Privileges, ToolCall
+from polopt.guards import CallPattern, Guard, GuardVerdict, PrivilegeRule, Privileges, ToolCall
 
+# Rules of each published guard, and the checks beyond those of all guards.
+RULES_OF = {
+    "progent": ([{"tool": "send", "arguments": {"amount": {"maximum": 100}}}, {"tool": "read"}], ("rules",)),
+    "policyguard": ([{"kind": "prohibition", "event": "delete"}], ()),
+}
 TITLES = ("narrowing", "no state", "refusals", "YAML", "print")
 
 
@@ -26,18 +31,22 @@ def verdicts(guard: Guard) -> dict[str, str]:
 @pytest.mark.parametrize("name", GUARDS)
 def test_every_guard_holds(name: str) -> None:
     guard = GUARDS[name].part
-    has_rules = any(isinstance(part, PrivilegeRule) for part in guard.parts())
-    assert verdicts(guard) == dict.fromkeys(TITLES if has_rules else TITLES[2:], "holds")
+    has_rules = any(isinstance(part, (PrivilegeRule, CallPattern)) for part in guard.parts())
+    found = verdicts(guard)
+    analysed = {title: found.pop(title) for title in ("rules", "overlap") if title in found}
+    assert found == dict.fromkeys(TITLES if has_rules else TITLES[2:], "holds")
+    tables = any(isinstance(part, Privileges) for part in guard.parts())
+    assert analysed in ([{"rules": "holds"}, {"overlap": "choice"}] if tables else [{}])
 
 
 @pytest.mark.parametrize("slug", po.slugs("guard"))
 def test_every_published_guard_holds(slug: str) -> None:
-    rules = [{"tool": "send", "arguments": {"amount": {"maximum": 100}}}, {"tool": "read"}]
-    assert verdicts(part(slug, rules=rules)) == dict.fromkeys(TITLES, "holds")
+    rules, more = RULES_OF[slug]
+    assert verdicts(part(slug, rules=rules)) == dict.fromkeys((*TITLES, *more), "holds")
 
 
 def test_without_rules_there_are_no_calls_to_compare() -> None:
-    assert verdicts(Privileges()) == dict.fromkeys(("refusals", "YAML", "print"), "holds")
+    assert verdicts(Privileges()) == dict.fromkeys(("refusals", "YAML", "print", "rules"), "holds")
 
 
 class Generous(Privileges):
