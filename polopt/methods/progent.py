@@ -43,7 +43,8 @@ def progent(
     applies to the tools that it names. A restricted argument that a call leaves out counts against the call, where the
     paper's code skips it (missing="skip"); patterns match the whole text, where the code matches a beginning; a keyword
     about numbers does not hold for a text. Supported conditions: const, enum, type, pattern, bounds, lengths, items,
-    anyOf, not; others are refused. Writing the rules with a language model is not part of this method.
+    anyOf, not; others are refused. Rules that a language model writes are taken by `guards.proposed`, which can only
+    narrow; `guards.analyse` finds rules that overlap, or never decide.
     """
     updates: PolicyUpdate = NarrowingUpdate() if narrow_only else ReplacingUpdate()
     return Privileges(rules=privilege_rules(rules or []), fallback=fallback, missing=missing, updates=updates)
