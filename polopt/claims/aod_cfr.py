@@ -15,6 +15,7 @@ from polopt.problems import leduc_poker
     "After the paper's 1,000 iterations the solution is far less exploitable than DCFR's.",
     kind="headline",
     baseline="DCFR and PDCFR+",
+    cost="slow",
 )
 def faster() -> Finding:
     solvers = {"AOD-CFR": aod_cfr(), "DCFR": dcfr(), "PDCFR+": pdcfr_plus()}

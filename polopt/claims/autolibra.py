@@ -77,6 +77,7 @@ def steps_to(reward: np.ndarray, good: np.ndarray, step_size: float, seed: int, 
     "fewer.",
     kind="headline",
     baseline="the reward for success alone, and ratings whose signs are drawn at random, each at its best step size",
+    cost="slow",
 )
 def speeds_learning() -> Finding:
     good = np.array(list(itertools.product([0, 1], repeat=len(BEHAVIOURS))), bool)

@@ -18,6 +18,7 @@ ITERATIONS = [100, 300]
     "At an equal number of iterations the solution is less exploitable than CFR+'s.",
     kind="headline",
     baseline="CFR+, and CFR with alternating players",
+    cost="slow",
 )
 def faster() -> Finding:
     solvers = {"DCFR": dcfr(), "CFR+": cfr_plus(), "CFR": cfr(alternating=True)}

@@ -6,7 +6,7 @@ from polopt.claim import Finding, Replace, claim, mutation
 from polopt.lab.effects import Less, effect
 from polopt.lab.limited_weights import distance, limits_of, squared_error
 from polopt.methods.dr_shrinkage import dr_shrinkage
-from polopt.metrics import DirectMethod, DoublyRobust, LoggedMetric, LoggedValues, ShrunkWeights
+from polopt.metrics import DirectMethod, DoublyRobust, LeastError, LoggedValues, OffPolicyEstimator, ShrunkWeights
 
 
 @effect(
@@ -22,7 +22,7 @@ from polopt.metrics import DirectMethod, DoublyRobust, LoggedMetric, LoggedValue
     note="The root of the mean squared error over 50 logs of 400 decisions, on random problems; the model's values "
     "are half of the true ones.",
 )
-def errs_less(metric: LoggedMetric, *, seed: int) -> dict[str, float]:
+def errs_less(metric: OffPolicyEstimator | LeastError, *, seed: int) -> dict[str, float]:
     return {"error": squared_error(metric, seed) ** 0.5}
 
 

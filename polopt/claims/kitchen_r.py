@@ -29,6 +29,7 @@ def measured(name: str, seed: int, **settings: tuple[float, ...] | float) -> lis
     "own rates, and it is shown; where failures are independent they succeed at that rate.",
     kind="headline",
     baseline="independent failures with the same rates",
+    cost="slow",
 )
 def correlated_failures() -> Finding:
     name = "joint, right plan - product"
@@ -77,6 +78,7 @@ def attribution() -> Finding:
     "Goals that wrong plans reach are no sign of correlated failures, and are not taken for one.",
     kind="ours",
     baseline="the rate of all reached goals in the place of those by a right plan",
+    cost="slow",
 )
 def lucky_plans() -> Finding:
     own = naive = 0
@@ -99,6 +101,7 @@ def lucky_plans() -> Finding:
     "Skills that fail together are told from a planner and a controller that do: each has a quotient of its own.",
     kind="ours",
     baseline="the other quotient",
+    cost="slow",
 )
 def which_correlation() -> Finding:
     quotients = ("whole plan / skills", "joint / levels")

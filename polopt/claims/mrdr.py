@@ -10,7 +10,7 @@ from polopt.metrics import DoublyRobust, MinimumVarianceValues, OffPolicyEstimat
 from polopt.metrics.pooled_values import ValuesByAction
 
 
-def error(metric: OffPolicyEstimator, seed: int, logs: int = 40, decisions: int = 2000) -> float:
+def error(metric: OffPolicyEstimator, seed: int, logs: int = 30, decisions: int = 2000) -> float:
     """Returns the root of the mean squared error, over logs of episodes of one decision."""
     problem, behaviour, target = varied_actions(seed)
     table, chance = problem.all_episodes(behaviour, target)
@@ -29,8 +29,8 @@ def error(metric: OffPolicyEstimator, seed: int, logs: int = 40, decisions: int 
         "importance sampling": PerDecisionImportanceSampling,
     },
     criteria=[Less("error", times=0.9)],
-    seeds=20,
-    note="Root mean squared error over 40 logs of 2,000 decisions; eight contexts, and five actions whose reward is "
+    seeds=10,
+    note="Root mean squared error over 30 logs of 2,000 decisions; eight contexts, and five actions whose reward is "
     "theirs as much as the context's.",
 )
 def errs_less(metric: OffPolicyEstimator, *, seed: int) -> dict[str, float]:

@@ -83,6 +83,7 @@ def unbiased() -> Finding:
     "The intervals contain the correction's own error: they hold the effect as often as they promise.",
     kind="ours",
     baseline="the intervals of the raw difference, which hold the effect hardly ever",
+    cost="slow",
 )
 def coverage() -> Finding:
     metric = one_map_many_trials(tweedie=False, resamples=300)

@@ -15,6 +15,7 @@ from polopt.solvers import RegretIteration
     "In games without poker's large payoffs predictions make exploitability fall far faster.",
     kind="headline",
     baseline="DCFR and CFR+ after 500 iterations",
+    cost="slow",
 )
 def faster() -> Finding:
     solvers = {"PDCFR+": pdcfr_plus(), "DCFR": dcfr(), "CFR+": cfr_plus()}

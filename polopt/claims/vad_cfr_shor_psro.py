@@ -15,6 +15,7 @@ from polopt.solvers import RegretIteration
     "After the paper's 1,000 iterations the solution of Leduc poker has less than half the exploitability of DCFR's.",
     kind="headline",
     baseline="DCFR and PDCFR+",
+    cost="slow",
 )
 def leduc() -> Finding:
     solvers = {"VAD-CFR": vad_cfr_shor_psro(), "DCFR": dcfr(), "PDCFR+": pdcfr_plus()}

@@ -10,19 +10,19 @@ from numpy.typing import ArrayLike
 
 from polopt.claim import Finding
 from polopt.lab.logged import rare_actions, with_values
-from polopt.metrics import DirectMethod, DoublyRobust, LoggedMetric, LoggedValues
+from polopt.metrics import DirectMethod, DoublyRobust, LeastError, LoggedValues, OffPolicyEstimator
 
 LOGS, DECISIONS = 50, 400
 
 
-def squared_error(metric: LoggedMetric, seed: int) -> float:
+def squared_error(metric: OffPolicyEstimator | LeastError, seed: int) -> float:
     """Returns the mean squared error of an estimate over logs of one random problem, with a model's values."""
     problem, behaviour, target, values = rare_actions(seed)
     table, chance = problem.all_episodes(behaviour, target)
     table, truth = with_values(table, values, target), problem.value(target, 1.0)
     draw = np.random.default_rng(seed + 1_000_000)
     rows = draw.choice(len(table), (LOGS, DECISIONS), p=chance / chance.sum())
-    found = [metric(table[row]).values["estimate"] for row in rows]
+    found = [metric.terms(table[row]).estimate() for row in rows]
     return float(((np.array(found) - truth) ** 2).mean())
 
 

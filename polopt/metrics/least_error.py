@@ -9,6 +9,7 @@ from polopt.metrics.logged import LoggedDecisions
 from polopt.metrics.metric import LoggedMetric, Measured
 from polopt.metrics.off_policy import DoublyRobust, OffPolicyEstimator, with_bias
 from polopt.metrics.weight_limits import WeightLimit
+from polopt.metrics.weighted import WeightedTerms
 
 
 class LeastError(LoggedMetric):
@@ -44,17 +45,26 @@ class LeastError(LoggedMetric):
         if not len(self.candidates):
             raise ValueError("metrics.LeastError: give one candidate or more, found none")
 
+    def terms(self, table: LoggedDecisions) -> WeightedTerms:
+        """Returns the terms of the chosen candidate."""
+        return self._choice(table)[1]
+
+    def _choice(self, table: LoggedDecisions) -> tuple[int, WeightedTerms, float]:
+        """Returns the number of the chosen candidate, its terms, and its estimated squared error."""
+        centre = self.unbiased.terms(table).influence().mean()
+        found = []
+        for number, candidate in enumerate(self.candidates):
+            terms = candidate.terms(table)
+            x = terms.influence()
+            variance = float(x.var(ddof=1)) / len(x) if len(x) > 1 else 0.0
+            found.append((variance + float(x.mean() - centre) ** 2, number, terms))
+        error, number, terms = min(found, key=lambda each: each[:2])
+        return number, terms, error
+
     def measure(self, table: LoggedDecisions) -> Measured:
-        centre = self.unbiased.terms(table).influence()
-        errors, biases = [], []
-        for candidate in self.candidates:
-            terms = candidate.terms(table).influence()
-            variance = float(terms.var(ddof=1)) / len(terms) if len(terms) > 1 else 0.0
-            biases.append(float(terms.mean() - centre.mean()))
-            errors.append(variance + biases[-1] ** 2)
-        best = min(range(len(errors)), key=errors.__getitem__)
+        best, _, error = self._choice(table)
         found = with_bias(self.candidates[best].measure(table), self.unbiased.measure(table).intervals["estimate"])
-        values = {**found.values, "candidate": float(best), "estimated_error": errors[best] ** 0.5}
+        values = {**found.values, "candidate": float(best), "estimated_error": error**0.5}
         return dataclasses.replace(found, values=values)
 
 
