@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -69,3 +70,9 @@ def test_what_is_too_long_is_seen(tmp_path: Path) -> None:
     assert too_long(file) == ["x.py has 401 lines", "x.py: f has 61 lines"]
     file.write_text("class C:\n    def f(self):\n" + "        pass\n" * 60)
     assert too_long(file) == ["x.py: f has 61 lines"]
+
+
+def test_no_two_test_files_have_one_name() -> None:
+    """Their folders are no packages, so that the second of a name would stop the collection of all."""
+    names = Counter(path.name for path in (ROOT / "tests").rglob("*.py") if path.name != "conftest.py")
+    assert [name for name, count in names.items() if count > 1 and name != "__init__.py"] == []
