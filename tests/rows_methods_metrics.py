@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from polopt.checks.metric_rules import DataRow
+from polopt.lab.logged import small_log
 from polopt.lab.measured import (
     answers_by_round,
     detections,
@@ -27,7 +28,6 @@ from polopt.lab.measured import (
     scored_answers,
     scores_over_a_family,
     simulated,
-    small_log,
     tested_rules,
     trials_of_policies,
 )

@@ -192,3 +192,9 @@ def endless_walk(length: int, seed: int, gamma: float) -> tuple[EpisodicProblem,
     paid = (target[:, :, None] * problem.transitions * problem.reward).sum((1, 2))
     value = problem.start @ np.linalg.solve(np.eye(len(moves)) - gamma * moves, paid)
     return problem, behaviour, target, float(value)
+
+
+def small_log(seed: int) -> LoggedDecisions:
+    """Returns 60 episodes of up to three decisions."""
+    problem, behaviour, target = small_problem(0)
+    return problem.sample(behaviour, target, 60, seed)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from polopt.lab.logged import small_problem
+from polopt.lab.logged import small_log
 from polopt.metrics import (
     CollectedData,
     DetectedViolations,
@@ -18,7 +18,6 @@ from polopt.metrics import (
     GatedRequirements,
     HierarchyEpisodes,
     LifelongLog,
-    LoggedDecisions,
     LoggedReplies,
     MeasuredScore,
     PolicyMetrics,
@@ -368,12 +367,6 @@ def runs_under_policies(seed: int) -> PolicyRuns:
         violated=~dormant & (draw.random(120) < 0.2),
         dormant=dormant,
     )
-
-
-def small_log(seed: int) -> LoggedDecisions:
-    """Returns 60 episodes of up to three decisions."""
-    problem, behaviour, target = small_problem(0)
-    return problem.sample(behaviour, target, 60, seed)
 
 
 EXAMPLES: dict[RowFormat, Callable[[int], Any]] = {
