@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection
+
+from polopt.names import closest
 
 PAIRS = (
     "it is not here yet; `dpo`, `ipo` and `simpo` learn from pairs of answers, `sppo` and `inpo` from pairs of the "
@@ -72,6 +73,6 @@ def unknown_method(slug: str, known: Collection[str]) -> str:
     """
     if reason := ABSENT.get(slug.replace("_", "-").replace(" ", "-").lower()):
         return f": {reason}"
-    close = difflib.get_close_matches(slug, known, n=1, cutoff=0.72)
-    hint = f"; did you mean {close[0]!r}?" if close else ""
+    close = closest(slug, known, cutoff=0.72)
+    hint = f"; did you mean {close!r}?" if close else ""
     return f"{hint or ';'} `polopt methods` lists all {len(known)}"

@@ -10,6 +10,8 @@ import pytest
 from battery import PartRow
 
 import polopt as po
+from polopt import solvers
+from polopt.methods.vad_cfr_shor_psro import VolatilityDiscount
 
 # A file tests/rows_*.py holds dicts by these names; a part joins by one row in one of them. Parts of a room stand in
 # rows_<room>.py, those of a single method in rows_methods_<room>.py by the method's room. BATCHES: slug -> what makes a
@@ -80,6 +82,8 @@ LOOPS = (
         po.sampling.OpponentPolicy,
     ),
     *(po.sampling.EntropyTemperature, po.sampling.Lookahead, po.backends.Pool),
+    # A solver's: see tests/solvers.
+    *(solvers.RegretSum, solvers.RegretMatching, solvers.IterationWeight, solvers.MetaSolver, VolatilityDiscount),
     *(po.sampling.Predictor, po.sampling.SuccessCounts, po.methods.spo_selfsup.TokenImportance),
 )
 

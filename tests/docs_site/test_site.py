@@ -20,7 +20,7 @@ from polopt import catalogue
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = ("compare", "cartpole", "teach-preferences")
-WITHOUT_MATHEMATICS = {"progent"}  # rules that are tried in turn
+WITHOUT_MATHEMATICS = {"progent", "policyguard"}  # rules that are tried in turn, and temporal logic
 
 
 def environment() -> dict[str, str]:
