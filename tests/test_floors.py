@@ -14,7 +14,8 @@ import polopt
 
 ROOT = Path(polopt.__file__).parent
 FLOORS = [
-    {"errors", "names", "absent", "recipes", "threads", "heap"},
+    {"errors", "names", "recipes", "threads", "heap"},
+    {"absent"},
     {"support", "situation", "yaml_data", "setting_types", "part_names", "extras"},
     {"fields", "ops", "layers"},
     {"evaluation", "stacking"},
