@@ -14,8 +14,8 @@ from polopt.metrics import IndependentImportanceSampling, LoggedDecisions, OffPo
 
 
 @effect(
-    "Where positions do not influence each other, its standard error is less than half of the whole slate's weights', "
-    "and less than that of weights for a position and all above it.",
+    "Where positions do not influence each other, its standard error is less than 0.75 of that with whole slates' "
+    "weights, and of that with weights for a position and all above it.",
     kind="headline",
     method=iips,
     controls={"the whole slate": lambda: wis(self_normalised=False), "a position and those above": pdis},

@@ -110,8 +110,8 @@ def least() -> Finding:
     )
 
 
-@mutation("The bias of the short estimates does not count.", kills=finds_the_better)
-def without_bias(replace: Replace) -> None:
+@mutation("The model is trusted whatever the log says.", kills=finds_the_better)
+def always_the_model(replace: Replace) -> None:
     replace(blended, "least_on_simplex", lambda matrix: np.eye(len(matrix))[0])
 
 

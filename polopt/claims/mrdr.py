@@ -91,11 +91,11 @@ def nearest_to_the_returns(replace: Replace) -> None:
     replace(MinimumVarianceValues, "_fitted", ValuesByAction._fitted)
 
 
-@mutation("The expected value of a state is weighed by its own ratio, too.", kills=errs_less)
-def later_weight(replace: Replace) -> None:
+@mutation("The values have the opposite sign.", kills=errs_less)
+def opposite_sign(replace: Replace) -> None:
     fitted = MinimumVarianceValues._fitted
 
-    def shifted(self: MinimumVarianceValues, table: object) -> np.ndarray:
+    def opposite(self: MinimumVarianceValues, table: object) -> np.ndarray:
         return -fitted(self, table)  # type: ignore[arg-type]
 
-    replace(MinimumVarianceValues, "_fitted", shifted)
+    replace(MinimumVarianceValues, "_fitted", opposite)

@@ -81,7 +81,7 @@ def beginnings() -> Finding:
 
 
 def by_definition(rule: TemporalRule, trace: tuple[str, ...]) -> bool:
-    """Whether a finished trace satisfies the rule's formula, with each operator written out over positions."""
+    """Tests whether a finished trace satisfies the rule's formula, with each operator written out over positions."""
     a = [event == rule.event.tool for event in trace]
     b = [rule.other is not None and event == rule.other.tool for event in trace]
     n = range(len(trace))

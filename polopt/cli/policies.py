@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class PolicyResults:
-    """What a metric tells of several target policies.
+    """The results of a metric for several target policies.
 
     found: the results by the policy's name. refused: why there is none, by name.
     """

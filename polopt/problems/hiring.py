@@ -21,7 +21,7 @@ class HiringError(UserError, ValueError):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Mechanism:
-    """What the principal announces.
+    """The principal's announcement.
 
     efforts: [B] the probability of each joint recommendation.
     payments: [n, B, S, Th] what each agent gets, by recommendation, joint report and state.

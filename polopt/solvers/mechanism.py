@@ -15,7 +15,7 @@ from polopt.solvers.solver import Solver, State
 
 
 class SignalModel(Part):
-    """What is known of signals: `explore(problem, counts [B, S, Th], k) -> counts` in iteration k = 0, 1, ...,
+    """The knowledge of signals: `explore(problem, counts [B, S, Th], k) -> counts` in iteration k = 0, 1, ...,
     `model(problem, counts) -> [B, S, Th]` and `margin(problem, counts)`; here the problem's own, without exploration.
     """
 
