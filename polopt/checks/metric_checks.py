@@ -33,7 +33,7 @@ def metric_findings(metric: Metric) -> list[CheckResult]:
     q, _ = problem.values(target, metric.gamma)
 
     def log(seed: int) -> LoggedDecisions:
-        return with_values(problem.sample(behaviour, target, EPISODES, seed), q, target)
+        return with_values(problem.simulate(behaviour, target, EPISODES, seed), q, target)
 
     return _findings(METRIC, MetricRow(metric, log, truth))
 
