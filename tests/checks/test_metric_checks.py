@@ -26,7 +26,7 @@ def verdicts(metric: Metric) -> dict[str, str]:
 def test_every_metric_holds(slug: str) -> None:
     found = po.metric(slug)
     logged = isinstance(found, OffPolicyEstimator | LeastError)
-    found = found.but(resamples=200) if isinstance(found, OffPolicyEstimator) else found
+    found = found.but(resamples=100) if isinstance(found, OffPolicyEstimator) else found
     assert verdicts(found) == dict.fromkeys(TITLES if logged else DATA_TITLES, "holds")
 
 
