@@ -12,7 +12,10 @@ from polopt import ops
 from polopt.credit import Credit, RelativeAdvantage
 from polopt.experience import Experience
 from polopt.fields import ExperienceError
+from polopt.names import nearest
+from polopt.networks import LearnedNetwork
 from polopt.objectives import Objective, Surrogate
+from polopt.outputs import PROPOSAL, output_of
 from polopt.part import Part
 from polopt.rewards import OutcomeReward, Reward
 from polopt.sampling import Rollouts, Sampling, Select, select_rows
@@ -28,7 +31,10 @@ class Algorithm(Part):
     decision that is left out stays context.
     reference_tau: the reference policy's step towards the policy after each batch, 0 to 1, a number or a
     schedule: 0 keeps the initial one, 1 copies the policy, in between its weights average the policy's past. teacher:
-    evaluated on the policy's decisions once their outcome is known, for parts that read its outputs.
+    evaluated on the policy's decisions once their outcome is known, for parts that read its outputs. networks: trained
+    beside the policy, each by a step on its own loss in every minibatch, in this order, before the policy's step.
+    policy_every: minibatches between steps of the policy. policy_target_tau: the step of the policy's target copy
+    towards it after each of its steps; None if it has none.
 
     `algorithm.but(credit=..., **{"objective.trust.high": 0.28})` is a changed copy, and
     `polopt.part_diff.diff(a, b)` lists the differences.
@@ -43,8 +49,17 @@ class Algorithm(Part):
     objective: Objective = Surrogate()
     reference_tau: float | Schedule = 0.0
     teacher: TeacherSpec | None = None
+    networks: Sequence[LearnedNetwork] = ()
+    policy_every: int = 1
+    policy_target_tau: float | None = None
 
     def setup(self) -> None:
+        if self.policy_every < 1 or not 0 < (1 if self.policy_target_tau is None else self.policy_target_tau) <= 1:
+            raise ValueError(
+                "Algorithm: policy_every must be >= 1 and policy_target_tau in (0, 1], found "
+                f"{self.policy_every} and {self.policy_target_tau}"
+            )
+        self._check_networks()
         if isinstance(self.reference_tau, float) and not 0 <= self.reference_tau <= 1:
             raise ValueError(f"Algorithm: reference_tau must be in [0, 1], found {self.reference_tau}")
         unknown = {"rollout_logp", "entropy"} & (self.reward.required_fields | self.credit.required_fields)
@@ -53,6 +68,27 @@ class Algorithm(Part):
                 f"Algorithm: {self.credit!r} judges demonstrated rows, which no policy sampled, and reward or credit "
                 f"read {' and '.join(sorted(unknown))} of the sampler; leave one of the two out"
             )
+
+    def _check_networks(self) -> None:
+        """Checks that every output that a part reads is that of a network, or target copy, that there is."""
+        networks = {network.name: network for network in self.networks}
+        if len(networks) < len(self.networks):
+            raise ValueError(f"Algorithm: two networks have one name: {[network.name for network in self.networks]}")
+        for name in sorted(self.required_outputs):
+            output = output_of(name)
+            if output is None:
+                continue
+            if output.network not in networks.keys() | PROPOSAL:
+                raise ValueError(
+                    f"Algorithm: a part reads the network {output.network!r}, and networks has "
+                    f"{sorted(networks) or 'none'}{nearest(output.network, networks)}"
+                )
+            if output.target and networks[output.network].target_tau is None:
+                raise ValueError(
+                    f"Algorithm: a part reads the target copy of the network {output.network!r}; set its target_tau"
+                )
+            if output.proposal is not None and output.proposal.target and self.policy_target_tau is None:
+                raise ValueError("Algorithm: a part reads the policy's target copy; set policy_target_tau")
 
     @property
     def _judges_demonstrations(self) -> bool:

@@ -11,6 +11,7 @@ from polopt.errors import UserError
 from polopt.fields import OLD
 from polopt.layers import layer_of
 from polopt.names import nearest
+from polopt.outputs import output_of
 from polopt.part import Part, default_of, settings_of, to_plain
 from polopt.part_names import name_of
 from polopt.sampling import Rollouts
@@ -26,6 +27,7 @@ LackKind = Literal[
     "teacher",
     "reference",
     "state",
+    "networks",
 ]
 # Kind of lack -> the clause of a sentence that begins with the part; {names} are the missing names, {loop} the loop's.
 CLAUSES: Mapping[str, str] = {
@@ -35,6 +37,7 @@ CLAUSES: Mapping[str, str] = {
     "micro_batches": "compares the rows of a group, which {loop}'s micro-batches may part",
     "teacher": "evaluates the policy again on its own decisions",
     "reference": "is an average of the policy",
+    "networks": "learns beside the policy, for which {loop} has no place",
     "state": "keeps state between batches, for which {loop} has no place",
 }
 # Clause for a lack without an entry.
@@ -91,6 +94,7 @@ class Capabilities:
     selects: whether rows or decisions may be left out after credit.
     moves_reference: whether the reference can be an average of the policy.
     keeps_state: whether the parts' state between batches is kept in one place and in checkpoints.
+    networks: whether networks learn beside the policy, and the policy proposes actions to them.
     clauses: clauses of error messages after the part, by the missing name, a prefix of names that ends in "_", or a
         kind, and "" for all else; {names}, {loop} and {nearest} are filled in. They extend `CLAUSES`.
     """
@@ -111,6 +115,7 @@ class Capabilities:
     selects: bool = True
     moves_reference: bool = True
     keeps_state: bool = True
+    networks: bool = False
     clauses: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def lacking(self, algorithm: Algorithm) -> list[Lack]:
@@ -139,6 +144,8 @@ class Capabilities:
 
     def computes(self, output: str) -> bool:
         """Returns True if the policy can be evaluated for this output."""
+        if output_of(output) is not None:
+            return self.networks
         known = output == "logp" or output in self.policy_outputs
         return known or (self.layers and layer_of(output.removeprefix("extras.")) is not None)
 
@@ -154,7 +161,7 @@ class Capabilities:
     def _lacking(self, algorithm: Algorithm) -> Iterator[Lack]:
         if self.sampling_settings is not None:
             yield from self._unhonoured(algorithm.sampling, self.sampling_settings)
-        learning = {id(part) for part in algorithm.objective.parts()}
+        learning = {id(part) for one in (algorithm.objective, *algorithm.networks) for part in one.parts()}
         sampling = {id(part) for part in algorithm.sampling.parts()} if self.sampling_settings is not None else set()
         written = frozenset[str]().union(*(part.writes for part in algorithm.parts() if id(part) not in sampling))
         if algorithm.teacher is not None and self.teaches:
@@ -190,6 +197,8 @@ class Capabilities:
             yield Lack(repr(algorithm.objective), "full_batch")
         if algorithm.teacher is not None and not self.teaches:
             yield Lack(repr(algorithm.teacher), "teacher")
+        if len(algorithm.networks) and not self.networks:
+            yield Lack(repr(algorithm.networks[0]), "networks")
         if algorithm.reference_tau != 0.0 and not self.moves_reference:
             yield Lack("its reference", "reference")
 

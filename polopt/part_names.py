@@ -22,6 +22,7 @@ ROOMS = (
     "rewards",
     "credit",
     "objectives",
+    "networks",
     "metrics",
     "solvers",
     "schedules",

@@ -16,7 +16,7 @@ ROOT = Path(polopt.__file__).parent
 FLOORS = [
     {"errors", "names", "recipes", "threads", "heap"},
     {"absent"},
-    {"support", "situation", "yaml_data", "setting_types", "part_names", "extras"},
+    {"support", "situation", "yaml_data", "setting_types", "part_names", "extras", "outputs"},
     {"fields", "ops", "layers"},
     {"evaluation", "stacking"},
     {"experience"},
@@ -24,6 +24,7 @@ FLOORS = [
     {"anchor", "config", "schedules", "outline", "part_diff", "problems", "backends"},
     {"features"},
     {"sampling", "rewards", "credit", "objectives", "metrics", "solvers", "teachers", "guards"},
+    {"networks"},
     {"algorithm", "config"},
     {"capabilities", "stepping"},
     {"method", "claim"},

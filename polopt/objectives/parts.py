@@ -19,7 +19,13 @@ from polopt.values import check_values
 
 
 class Objective(Part):
-    """`objective(experience, evaluation) -> Loss`, to be minimised."""
+    """`objective(experience, evaluation) -> Loss`, to be minimised.
+
+    reads_logp: whether the policy's log-probabilities of the logged decisions are read; `evaluation.logp` may be 0
+    where they are not.
+    """
+
+    reads_logp: ClassVar[bool] = True
 
     def __call__(self, experience: Experience, evaluation: Evaluation) -> Loss:
         name = name_of(type(self))

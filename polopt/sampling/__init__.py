@@ -43,6 +43,7 @@ from polopt.sampling.successes import SuccessReplay
 from polopt.sampling.task_samplers import ConsecutiveTasks, Curriculum
 from polopt.sampling.task_table import TaskTable
 from polopt.sampling.temperature import EntropyTemperature
+from polopt.sampling.transitions import TransitionReplay
 
 __all__ = [
     "AveragedPolicy",
@@ -91,6 +92,7 @@ __all__ = [
     "TaskTable",
     "TopK",
     "TopPredicted",
+    "TransitionReplay",
     "UncertainTokens",
     "UniformTasks",
     "UniqueAnswers",

@@ -108,6 +108,10 @@ class Sampling(Part):
         """Rollouts of one prompt, on average if their number varies; 1 if every row is a group of its own."""
         return 1
 
+    def batch_rows(self, rows: int) -> int:
+        """Returns the rows of a batch of a stage with so many `rows`."""
+        return rows
+
     @property
     def rollout_support(self) -> Support | None:
         """The support over which the policy is sampled; None if the part samples nothing."""

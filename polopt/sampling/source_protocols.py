@@ -234,6 +234,22 @@ class FragmentSource(Protocol):
         ...
 
 
+class TransitionSource(Protocol):
+    """A source that keeps the transitions of its environments, or has logged ones."""
+
+    def transitions(self, rows: int, *, steps: int, start: int, capacity: int) -> Experience:
+        """Plays `steps` further steps of each of the source's environments, stores them, and draws `rows` transitions
+        of those that are stored, uniformly and with replacement.
+
+        start: decisions that are stored before the first draw; actions are uniformly random until then.
+        capacity: transitions that are stored, the latest ones.
+
+        The result has one decision a row: `mask`, `reward`, `terminated`, `truncated` [B, 1], `group` [B], all
+        different, and `extras["observation"]` [B, 2, D], before and after the decision, `extras["action"]`.
+        """
+        ...
+
+
 # Capability -> the protocol of the sources that have it. "steps" and "mixtures" have no member: such sources play
 # requests with a `lookahead`, and with a `mixture`.
 CAPABILITIES: Mapping[str, type] = {
@@ -251,6 +267,7 @@ CAPABILITIES: Mapping[str, type] = {
     "solutions": SolutionSource,
     "steps": Source,
     "texts": TextSource,
+    "transitions": TransitionSource,
     "weights": WeightSource,
 }
 

@@ -66,6 +66,10 @@ class Domain(Protocol):
         """
         ...
 
+    def use_folder(self, folder: Path) -> None:
+        """Keeps what is too large for checkpoints in the run's folder, from now on."""
+        ...
+
     def about(self, known: Mapping[str, Any]) -> dict[str, Any]:
         """Describes the policy for the run's folder. known: the description that the folder holds so far.
 

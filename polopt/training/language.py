@@ -181,6 +181,9 @@ class LanguageDomain:
         check_policy(policy, f"policy.config.model_type = {spec.config['model_type']!r}")
         return policy
 
+    def use_folder(self, folder: Path) -> None:
+        pass
+
     def about(self, known: Mapping[str, Any]) -> dict[str, Any]:
         about: dict[str, Any] = {"parameters": sum(p.numel() for p in self.policy.parameters())}
         forward = "transformers" if self.policy.decoder is None else "polopt"

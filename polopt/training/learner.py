@@ -20,6 +20,7 @@ from polopt.fields import OLD
 from polopt.metrics import logp_mismatch
 from polopt.names import nearest
 from polopt.policies.sharded import laid, whole
+from polopt.training.networks import NetworkTraining
 from polopt.training.noise import NoiseMeter
 from polopt.training.process_group import ProcessGroup, blank, nothing
 from polopt.training.specs import OptimiserSpec, StageSpec
@@ -76,6 +77,7 @@ class Learner:
         self.team = ProcessGroup() if team is None else team
         self.parameters = learning(policy, stage.train)
         self.optimiser = optimiser_of(self.parameters, stage.optimiser)
+        self.networks = NetworkTraining(policy, algorithm, stage.optimiser.lr, generator)
         self.noise = NoiseMeter()
 
     def update(self, experience: Experience, step: int) -> dict[str, float]:
@@ -84,9 +86,17 @@ class Learner:
         rate = learning_rate(self.stage.optimiser, step, self.stage.steps)
         for group in self.optimiser.param_groups:
             group["lr"] = rate
-        records = [self._minibatch(batch, epoch, first) for epoch, first, batch in self._minibatches(experience)]
+        records = [self._step(batch, epoch, first) for epoch, first, batch in self._minibatches(experience)]
         noise = self.noise.scale()
         return {**_combined(records), **({} if noise is None else {"grad_noise": noise}), "lr": rate}
+
+    def _step(self, batch: Experience, epoch: int, first: bool) -> dict[str, float]:
+        """Takes one step of the networks beside the policy, and of the policy where it is due."""
+        record = self.networks.step(batch)
+        if self.networks.policy_is_due:
+            record |= self._minibatch(batch, epoch, first)
+        self.networks.move_targets()
+        return record
 
     def _minibatches(self, experience: Experience) -> Iterator[tuple[int, bool, Experience]]:
         """Yields (epoch, whether it is the batch's very first, minibatch). Groups stay together: they share a prompt.
@@ -137,7 +147,7 @@ class Learner:
         metrics: list[dict[str, Tensor]] = [{"loss": torch.zeros(())}]
         logps: list[Tensor] = []
         for micro in pieces:
-            evaluation = self.policy.evaluate(micro, outputs)
+            evaluation = self.networks.evaluate(micro, objective)
             result = objective(micro, evaluation)
             result.loss.backward()
             metrics.append({"loss": result.loss.detach(), **result.metrics})
@@ -198,9 +208,9 @@ class Learner:
         return experience.replace(**found)
 
     def state(self) -> dict[str, Tensor]:
-        """Returns the optimiser's tensors, the algorithm's and the noise meter's, by name."""
+        """Returns the optimiser's tensors, the networks', the algorithm's and the noise meter's, by name."""
         tensors = {f"algorithm.{k}": v for k, v in self.algorithm.state_dict().items()}
-        tensors["noise"] = self.noise.moments
+        tensors |= {"noise": self.noise.moments, **self.networks.state()}
         for i, parameter in enumerate(self.parameters):
             for name, value in self.optimiser.state.get(parameter, {}).items():
                 tensors[f"optimiser.{i}.{name}"] = torch.as_tensor(value)
@@ -209,6 +219,7 @@ class Learner:
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         """Restores what `state` returned."""
         self.noise.moments = tensors["noise"].clone()
+        self.networks.load(tensors)
         own = {k.removeprefix("algorithm."): v for k, v in tensors.items() if k.startswith("algorithm.")}
         self.algorithm.load_state_dict(own)
         for i, parameter in enumerate(self.parameters):

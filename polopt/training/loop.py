@@ -96,6 +96,7 @@ class Training:
 
     def _run(self, restored: Checkpoint | None) -> None:
         tensors, state = restored.tensors if restored else {}, restored.state if restored else {}
+        self.domain.use_folder(self.run_folder.folder)
         places = [(number, name) for number in range(1, self.recipe.rounds + 1) for name in self.recipe.stages]
         if restored:
             self._load(tensors, state)

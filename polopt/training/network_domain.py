@@ -49,6 +49,11 @@ class NetworkDomain:
             torch.set_num_threads(recipe.threads)
         self.algorithms = recipe.algorithms
         for name, algorithm in self.algorithms.items():
+            if len(algorithm.networks) and recipe.stages[name].micro_rows is not None:
+                raise ConfigError(
+                    f"stages.{name}.micro_rows: networks beside the policy learn from whole minibatches; leave it out, "
+                    "and set minibatches higher"
+                )
             check_algorithm(name, algorithm, with_policies(name, recipe.stages[name], algorithm, capabilities))
         self.sampling = torch.Generator().manual_seed(recipe.seed_of("sampling"))
 
@@ -63,6 +68,9 @@ class NetworkDomain:
             optimiser_of(learning(self.policy, stage.train), stage.optimiser)
 
     def preflight(self) -> None:
+        pass
+
+    def use_folder(self, folder: Path) -> None:
         pass
 
     def described(self) -> dict[str, Any]:

@@ -173,10 +173,11 @@ class StageSpec(Config):
                 f"{where}.rows = {self.rows} must be a multiple of the group of {group} rollouts per prompt; "
                 f"set {where}.group, or rows to {max(1, self.rows // group) * group}"
             )
-        if self.minibatches > self.rows // group:
+        groups = algorithm.sampling.batch_rows(self.rows) // group
+        if self.minibatches > groups:
             raise ConfigError(
-                f"{where}.minibatches = {self.minibatches}, and the batch has {self.rows // group} groups, which stay "
-                f"whole; set it to {self.rows // group} or less"
+                f"{where}.minibatches = {self.minibatches}, and the batch has {groups} groups, which stay "
+                f"whole; set it to {groups} or less"
             )
         return algorithm
 

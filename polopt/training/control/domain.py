@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -19,6 +20,7 @@ from polopt.experience import Experience
 from polopt.metrics import Interval, t_interval
 from polopt.policies.network import NetworkPolicy
 from polopt.training.control.recipe import ControlRecipe
+from polopt.training.control.replay_source import ReplaySource
 from polopt.training.control.source import StepSource
 from polopt.training.network_domain import NetworkDomain, check_one_process
 from polopt.training.process_group import ProcessGroup
@@ -32,7 +34,8 @@ CONTROL = Capabilities(
     advantage_fields=_FIELDS,
     loss_fields=_FIELDS,
     policy_outputs=frozenset({"entropy", "value"}),
-    source_capabilities=frozenset({"fragments"}),
+    source_capabilities=frozenset({"fragments", "transitions"}),
+    networks=True,
     teaches=False,
     clauses={
         "": "needs {names}, which {loop} cannot provide; take another part",
@@ -110,29 +113,42 @@ class ControlDomain(NetworkDomain):
     def described(self) -> dict[str, Any]:
         return {"environment": self.recipe.environment.id}
 
-    def source(self, stage: str, *, round: int = 1) -> StepSource:
+    def use_folder(self, folder: Path) -> None:
+        self._folder = folder
+
+    def source(self, stage: str, *, round: int = 1) -> ReplaySource:
         while len(self._opened) > 1:  # those of the stage before
             self._opened.pop().close()
         environments = self._environments(self.recipe.stages[stage].rows)
         seed = self.recipe.seed_in_round(round, "environments", stage)
-        return StepSource(environments, self.policy, seed=seed, generator=self.sampling)
+        self._played = ReplaySource(
+            environments,
+            self.policy,
+            seed=seed,
+            generator=self.sampling,
+            folder=self._folder / f"transitions-{stage}",
+            checkpoint_every=self.recipe.checkpoint.every,
+        )
+        return self._played
 
     def describe(self, experience: Experience) -> dict[str, Any]:
-        """Computes the returns and lengths of the episodes that ended in the batch, and its rewards and advantages."""
-        mask, over = experience.mask, experience.terminated | experience.truncated
+        """Computes the returns and lengths of the episodes that ended while the batch was sampled, and the batch's rewards
+        and advantages."""
+        mask, ended = experience.mask, self._played.ended()
         record: dict[str, Any] = {
             "reward/mean": float(ops.masked_mean(experience.reward, mask)),
             "advantage/std": float(experience.advantage[mask].std(correction=0)),
-            "episodes": int(over.sum()),
+            "episodes": len(ended),
         }
-        if over.any():
-            returns, lengths = experience.extras["episode_return"][over], experience.extras["episode_length"][over]
+        if ended:
+            returns, lengths, truncated = torch.tensor(ended, dtype=torch.float64).T
             record |= {"return/mean": float(returns.mean()), "return/max": float(returns.max())}
-            truncated = float(experience.truncated[over].double().mean())
-            record |= {"length/mean": float(lengths.mean()), "truncated": truncated}
+            record |= {"length/mean": float(lengths.mean()), "truncated": float(truncated.mean())}
         return record
 
     def rollouts(self, experience: Experience) -> Iterator[dict[str, Any]]:
+        if "episode_return" not in experience.extras:  # single transitions
+            return
         over = experience.terminated | experience.truncated
         for row, column in over.nonzero().tolist():
             yield {

@@ -1,0 +1,42 @@
+"""A network beside the policy, with its loss, its optimiser's step and its target copy."""
+
+from __future__ import annotations
+
+import re
+
+from polopt.networks.parts import Network
+from polopt.objectives import Objective
+from polopt.outputs import PROPOSAL
+from polopt.part import Part
+
+
+class LearnedNetwork(Part):
+    """A network that takes a step on its own loss in each minibatch, before the policy does.
+
+    name: what other parts call it.
+    network: its architecture.
+    objective: its loss.
+    lr: of its optimiser, Adam; None takes that of the policy.
+    target_tau: the step of its target copy towards it, 0 to 1, where 1 copies; None if it has no target copy.
+    target_every: minibatches between steps of the target copy.
+    """
+
+    name: str
+    network: Network
+    objective: Objective
+    lr: float | None = None
+    target_tau: float | None = None
+    target_every: int = 1
+
+    def setup(self) -> None:
+        if not re.fullmatch("[a-z][a-z0-9_]*", self.name) or self.name in PROPOSAL | {"policy"}:
+            raise ValueError(
+                f"networks.LearnedNetwork: name must be of small letters, digits and _, and not action, logp or "
+                f"policy, found {self.name!r:.40}"
+            )
+        if self.lr is not None and not self.lr > 0:
+            raise ValueError(f"networks.LearnedNetwork: lr must be > 0, found {self.lr}")
+        if self.target_tau is not None and not 0 < self.target_tau <= 1:
+            raise ValueError(f"networks.LearnedNetwork: target_tau must be in (0, 1], found {self.target_tau}")
+        if self.target_every < 1:
+            raise ValueError(f"networks.LearnedNetwork: target_every must be >= 1, found {self.target_every}")

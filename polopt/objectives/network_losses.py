@@ -1,0 +1,222 @@
+"""Losses of networks beside the policy, and of policies that climb a network's value."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from polopt.evaluation import Evaluation, Loss
+from polopt.experience import Experience
+from polopt.fields import check_shape
+from polopt.objectives.aggregates import TokenMean
+from polopt.objectives.parts import Aggregate, Objective, Regulariser, Weight
+from polopt.objectives.surrogate import regularised
+from polopt.objectives.targets import Backup, Over, Target, entropy_cost, entropy_outputs, evaluated, over_heads
+from polopt.outputs import NetworkOutput, Proposal
+from polopt.part import Part
+
+NOW = Proposal()
+
+
+class NetworkObjective(Objective):
+    """An objective that reads outputs of networks, and not the policy's log-probability of the logged decisions."""
+
+    reads_logp: ClassVar[bool] = False
+
+
+class Error(Part):
+    """`error(difference) -> terms` of the same shape: of a target less a prediction."""
+
+    def forward(self, difference: Tensor) -> Tensor:
+        raise NotImplementedError
+
+
+class SquaredError(Error):
+    """coefficient * u^2."""
+
+    coefficient: float = 1.0
+
+    def forward(self, difference: Tensor) -> Tensor:
+        return self.coefficient * difference.square()
+
+
+class HuberError(Error):
+    """u^2 / 2 up to delta, and delta (|u| - delta / 2) beyond it."""
+
+    delta: float = 1.0
+
+    def setup(self) -> None:
+        if not self.delta > 0:
+            raise ValueError(f"objectives.HuberError: delta must be > 0, found {self.delta}")
+
+    def forward(self, difference: Tensor) -> Tensor:
+        return torch.nn.functional.huber_loss(
+            difference, torch.zeros_like(difference), reduction="none", delta=self.delta
+        )
+
+
+class ExpectileError(Error):
+    """|expectile - 1[u < 0]| u^2: with an expectile above 1/2, predictions that are too low cost more.
+
+    Source: Kostrikov, Nair and Levine 2021, arXiv 2110.06169.
+    """
+
+    expectile: float = 0.7
+
+    def setup(self) -> None:
+        if not 0 < self.expectile < 1:
+            raise ValueError(f"objectives.ExpectileError: expectile must be in (0, 1), found {self.expectile}")
+
+    def forward(self, difference: Tensor) -> Tensor:
+        return torch.where(difference < 0, 1 - self.expectile, self.expectile) * difference.square()
+
+
+class NetworkRegression(NetworkObjective):
+    """aggregate( sum_h error(target - Q_h(s, a)) ), over the heads of a network at the logged decisions.
+
+    network: which one; of values of a state it is V(s).
+    target: without gradient.
+    error: of the difference.
+    """
+
+    network: str
+    target: Target = Backup()
+    error: Error = SquaredError()
+    aggregate: Aggregate = TokenMean()
+
+    @property
+    def policy_outputs(self) -> frozenset[str]:  # type: ignore[override]
+        return frozenset({NetworkOutput(self.network).name})
+
+    def forward(self, experience: Experience, evaluation: Evaluation) -> Loss:
+        experience, evaluation = experience.zero_masked(), evaluation.zero_masked(experience.mask)
+        predicted = evaluated(evaluation, NetworkOutput(self.network))
+        heads = predicted if predicted.ndim == 3 else predicted[..., None]
+        target = check_shape(self.target(experience, evaluation), experience.mask, self.target).detach()
+        terms = self.error(target[..., None].to(heads) - heads).sum(-1)
+        with torch.no_grad():
+            metrics = {"value": self.aggregate(experience, heads.mean(-1)), "target": self.aggregate(experience, target)}
+        return Loss(self.aggregate(experience, terms), metrics)
+
+
+class TemperatureLoss(NetworkObjective):
+    """aggregate( -log alpha (log pi(a | s) + target) ) with a an action of the policy: alpha rises where the entropy is
+    below the target.
+
+    temperature: the network alpha.
+    target: entropy in nats; None takes minus the number of an action's dimensions.
+
+    Source: Haarnoja et al. 2018, arXiv 1812.05905, with log alpha in the place of alpha, as in the authors' program.
+    """
+
+    temperature: str = "temperature"
+    target: float | None = None
+    aggregate: Aggregate = TokenMean()
+
+    reads = frozenset({"extras.action"})
+
+    @property
+    def policy_outputs(self) -> frozenset[str]:  # type: ignore[override]
+        return frozenset({NetworkOutput(self.temperature).name, NetworkOutput("logp", proposal=NOW).name})
+
+    def forward(self, experience: Experience, evaluation: Evaluation) -> Loss:
+        logp = evaluated(evaluation, NetworkOutput("logp", proposal=NOW)).detach()
+        alpha = evaluated(evaluation, NetworkOutput(self.temperature))
+        target = -float(experience.extras["action"].shape[-1]) if self.target is None else self.target
+        terms = torch.where(experience.mask, -alpha.log() * (logp + target), 0)
+        with torch.no_grad():
+            metrics = {
+                "value": self.aggregate(experience, torch.where(experience.mask, alpha, 0)),
+                "entropy": self.aggregate(experience, torch.where(experience.mask, -logp, 0)),
+            }
+        return Loss(self.aggregate(experience, terms), metrics)
+
+
+class ValueAscent(NetworkObjective):
+    """aggregate( alpha log pi(a | s) - c min_h Q_h(s, a) ) + sum coefficient * aggregate(regulariser), with a an action
+    of the policy, through which the gradient flows.
+
+    critic: the network Q.
+    over: what is taken of its heads.
+    temperature: the network alpha, or a number; 0 leaves the entropy out.
+    scale: c = scale / mean |Q| over the whole batch, without gradient; None is c = 1.
+    """
+
+    critic: str = "critic"
+    over: Over = "min"
+    temperature: str | float = 0.0
+    scale: float | None = None
+    regularise: Sequence[Regulariser] = ()
+    aggregate: Aggregate = TokenMean()
+
+    def setup(self) -> None:
+        if self.scale is not None and not self.scale > 0:
+            raise ValueError(f"objectives.ValueAscent: scale must be > 0, found {self.scale}")
+
+    @property
+    def policy_outputs(self) -> frozenset[str]:  # type: ignore[override]
+        logp = NetworkOutput("logp", proposal=NOW)
+        critic = NetworkOutput(self.critic, proposal=NOW).name
+        return frozenset({critic}) | entropy_outputs(self.temperature, logp)
+
+    def forward(self, experience: Experience, evaluation: Evaluation) -> Loss:
+        experience, evaluation = experience.zero_masked(), evaluation.zero_masked(experience.mask)
+        value = over_heads(evaluated(evaluation, NetworkOutput(self.critic, proposal=NOW)), self.over)
+        cost = entropy_cost(self.temperature, NetworkOutput("logp", proposal=NOW), evaluation, value)
+        factor: Tensor | float = 1.0
+        if self.scale is not None:
+            factor = self.scale / self.aggregate(experience, value.detach().abs()).clamp(min=1e-8)
+        loss = self.aggregate(experience, cost - factor * value)
+        with torch.no_grad():
+            metrics = {"value": self.aggregate(experience, value)}
+        added, found = regularised(self.regularise, self.aggregate, experience, evaluation)
+        return Loss(loss + added, metrics | found)
+
+
+class ProposedActionError(Regulariser):
+    """|a - pi(s)|^2 / A: the squared distance of the policy's action from the logged one, a mean over the dimensions.
+
+    Source: Fujimoto and Gu 2021, arXiv 2106.06860.
+    """
+
+    reads = frozenset({"extras.action"})
+    policy_outputs = frozenset({NetworkOutput("action", proposal=NOW).name})
+
+    def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
+        proposed = evaluated(evaluation, NetworkOutput("action", proposal=NOW))
+        return (proposed - experience.extras["action"]).square().mean(-1)
+
+
+class NetworkAdvantageWeight(Weight):
+    """min(exp(beta (Q(s, a) - V(s))), cap), with Q the least of the heads of a critic's target copy.
+
+    critic: the network Q.
+    value: the network V.
+    beta: inverse temperature.
+
+    Source: Kostrikov, Nair and Levine 2021, arXiv 2110.06169.
+    """
+
+    critic: str = "critic"
+    value: str = "value"
+    beta: float = 3.0
+    cap: float = 100.0
+    over: Over = "min"
+
+    def setup(self) -> None:
+        if self.beta < 0 or not self.cap > 0:
+            raise ValueError(
+                f"objectives.NetworkAdvantageWeight: need beta >= 0 and cap > 0, found {self.beta}, {self.cap}"
+            )
+
+    @property
+    def policy_outputs(self) -> frozenset[str]:  # type: ignore[override]
+        return frozenset({NetworkOutput(self.critic, target=True).name, NetworkOutput(self.value).name})
+
+    def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
+        q = over_heads(evaluated(evaluation, NetworkOutput(self.critic, target=True)), self.over)
+        advantage = q - evaluated(evaluation, NetworkOutput(self.value))
+        return (self.beta * advantage).exp().clamp(max=self.cap)

@@ -1,0 +1,144 @@
+"""Targets that networks of values are regressed on."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from polopt.evaluation import Evaluation
+from polopt.experience import Experience
+from polopt.outputs import NetworkOutput, Proposal
+from polopt.part import Part
+
+Over = Literal["min", "mean", "first"]
+
+
+def over_heads(values: Tensor, how: Over) -> Tensor:
+    """Returns one value of an ensemble's [..., H]: the least, the mean or the first; values without heads as they are
+    if [...] is all that there is."""
+    return {"min": lambda: values.amin(-1), "mean": lambda: values.mean(-1), "first": lambda: values[..., 0]}[how]()
+
+
+class Target(Part):
+    """`target(experience, evaluation) -> [B, T]`, without gradient."""
+
+    def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
+        raise NotImplementedError
+
+
+class NextValue(Part):
+    """`next(experience, evaluation) -> [B, T]` the value of the state after each decision."""
+
+    def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
+        raise NotImplementedError
+
+
+class ProposedActionValue(NextValue):
+    """min_h Q_target,h(s', a') - alpha log pi(a' | s') with a' an action of the policy at s'.
+
+    critic: the network Q.
+    over: what is taken of its heads.
+    temperature: the network alpha, or a number; 0 leaves the entropy out.
+    target_policy: whether a' is an action of the policy's target copy.
+    noise: standard deviation of Gaussian noise on a', in half widths of the actions' bounds.
+    noise_clip: limit of that noise.
+
+    Source: Haarnoja et al. 2018, arXiv 1812.05905; Fujimoto, van Hoof and Meger 2018, arXiv 1802.09477.
+    """
+
+    critic: str = "critic"
+    over: Over = "min"
+    temperature: str | float = 0.0
+    target_policy: bool = False
+    noise: float = 0.0
+    noise_clip: float = 0.5
+
+    def setup(self) -> None:
+        if self.noise < 0 or self.noise_clip <= 0:
+            raise ValueError(
+                f"objectives.ProposedActionValue: need noise >= 0 and noise_clip > 0, found {self.noise}, "
+                f"{self.noise_clip}"
+            )
+        proposal = Proposal(self.target_policy, self.noise, self.noise_clip)
+        self._value = NetworkOutput(self.critic, target=True, next=True, proposal=proposal)
+        self._logp = NetworkOutput("logp", next=True, proposal=proposal)
+
+    @property
+    def policy_outputs(self) -> frozenset[str]:  # type: ignore[override]
+        return frozenset({self._value.name}) | entropy_outputs(self.temperature, self._logp)
+
+    def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
+        value = over_heads(evaluated(evaluation, self._value), self.over)
+        return value - entropy_cost(self.temperature, self._logp, evaluation, value)
+
+
+class NetworkNextValue(NextValue):
+    """V(s'), a network's value of the state after each decision. value: the network. target: of its target copy."""
+
+    value: str = "value"
+    target: bool = False
+
+    @property
+    def policy_outputs(self) -> frozenset[str]:  # type: ignore[override]
+        return frozenset({NetworkOutput(self.value, self.target, next=True).name})
+
+    def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
+        return evaluated(evaluation, NetworkOutput(self.value, self.target, next=True))
+
+
+class Backup(Target):
+    """r + gamma V(s'), without the second term where the decision terminated the episode. After a truncation the value
+    is that of the state in which the episode was cut.
+
+    next: V(s').
+    """
+
+    gamma: float = 0.99
+    next: NextValue = ProposedActionValue()
+
+    reads = frozenset({"reward", "terminated"})
+
+    def setup(self) -> None:
+        if not 0 <= self.gamma <= 1:
+            raise ValueError(f"objectives.Backup: gamma must be in [0, 1], found {self.gamma}")
+
+    def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
+        after = self.next(experience, evaluation)
+        return experience.reward + self.gamma * torch.where(experience.terminated, 0, after)
+
+
+class LoggedActionValue(Target):
+    """min_h Q_target,h(s, a) of the logged actions. critic: the network Q. over: what is taken of its heads."""
+
+    critic: str = "critic"
+    over: Over = "min"
+
+    @property
+    def policy_outputs(self) -> frozenset[str]:  # type: ignore[override]
+        return frozenset({NetworkOutput(self.critic, target=True).name})
+
+    def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
+        return over_heads(evaluated(evaluation, NetworkOutput(self.critic, target=True)), self.over)
+
+
+def evaluated(evaluation: Evaluation, output: NetworkOutput) -> Tensor:
+    """Returns a network's output of an evaluation."""
+    return evaluation.extras[output.name.removeprefix("extras.")]
+
+
+def entropy_outputs(temperature: str | float, logp: NetworkOutput) -> frozenset[str]:
+    """Returns the outputs that `entropy_cost` reads."""
+    if temperature == 0:
+        return frozenset()
+    network = {NetworkOutput(temperature).name} if isinstance(temperature, str) else set[str]()
+    return frozenset({logp.name, *network})
+
+
+def entropy_cost(temperature: str | float, logp: NetworkOutput, evaluation: Evaluation, like: Tensor) -> Tensor:
+    """Returns alpha log pi(a | s) of a proposed action, [B, T]; alpha without gradient."""
+    if temperature == 0:
+        return torch.zeros_like(like)
+    alpha = evaluated(evaluation, NetworkOutput(temperature)).detach() if isinstance(temperature, str) else temperature
+    return alpha * evaluated(evaluation, logp)

@@ -1,0 +1,208 @@
+"""The training of the networks beside a policy, and the evaluation of policy and networks together."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Generator, Tensor, nn
+
+from polopt.algorithm import Algorithm, add_metrics
+from polopt.evaluation import Evaluation
+from polopt.experience import Experience
+from polopt.networks import LearnedNetwork
+from polopt.objectives import Objective
+from polopt.outputs import PROPOSAL, NetworkOutput, Proposal, output_of
+
+
+class NetworkEvaluator:
+    """Evaluates a policy on the decisions of a batch, and networks at its states and actions.
+
+    policy: with `evaluate` and `propose`, as `policies.network.NetworkPolicy`.
+    modules, targets: the networks and their target copies, by name.
+    target_policy: the policy's target copy, if there is one.
+    generator: of the noise of proposed actions.
+
+    Every action that is proposed at a state in one call is drawn once, for all outputs that are read there.
+    """
+
+    def __init__(
+        self,
+        policy: Any,
+        modules: Mapping[str, nn.Module],
+        targets: Mapping[str, nn.Module],
+        target_policy: Any,
+        generator: Generator,
+        specs: Mapping[str, LearnedNetwork],
+    ) -> None:
+        self.policy, self.modules, self.targets, self.target_policy = policy, modules, targets, target_policy
+        self.generator, self.specs = generator, specs
+
+    def evaluate(
+        self, experience: Experience, needs: Iterable[str] = (), *, top: int = 0, logp: bool = True
+    ) -> Evaluation:
+        """Returns the outputs of `policies.network.NetworkPolicy.evaluate`, and those of networks by their names.
+        logp: False leaves the log-probabilities at 0 where no other output of the policy is read."""
+        needs = sorted(needs)
+        outputs = {name: found for name in needs if (found := output_of(name)) is not None}
+        own = [name for name in needs if name not in outputs]
+        if logp or own:
+            evaluation = self.policy.evaluate(experience, own, top=top)
+        else:
+            zero = torch.zeros_like(experience.mask, dtype=experience.extras["observation"].dtype)
+            evaluation = Evaluation(logp=zero, support=experience.support)
+        proposed: dict[tuple[Proposal, bool], tuple[Tensor, Tensor]] = {}
+        found = {
+            name.removeprefix("extras."): self._output(output, experience, proposed) for name, output in outputs.items()
+        }
+        return Evaluation(
+            **{field: getattr(evaluation, field) for field in ("logp", "support", "entropy", "value", "final_value")},
+            extras={**evaluation.extras, **found},
+        )
+
+    def _output(
+        self, output: NetworkOutput, experience: Experience, proposed: dict[tuple[Proposal, bool], tuple[Tensor, Tensor]]
+    ) -> Tensor:
+        observation = experience.extras["observation"]
+        state = observation[:, 1:] if output.next else observation[:, :-1]
+        action = experience.extras["action"]
+        if output.proposal is not None:
+            key = output.proposal, output.next
+            # What stands in a target has no gradient, and needs no graph.
+            with torch.set_grad_enabled(torch.is_grad_enabled() and not output.next):
+                if key not in proposed:
+                    proposed[key] = self._propose(output.proposal, state)
+            action, logp = proposed[key]
+            if output.network in PROPOSAL:
+                return action if output.network == "action" else logp
+        module = (self.targets if output.target else self.modules)[output.network]
+        reads_action = self.specs[output.network].network.reads_action
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not (output.target or output.next)):
+            found: Tensor = module(state, action) if reads_action else module(state)
+        return found
+
+    def _propose(self, proposal: Proposal, state: Tensor) -> tuple[Tensor, Tensor]:
+        policy = self.target_policy if proposal.target else self.policy
+        shape = state.shape[:-1]
+        action, logp = policy.propose(state.flatten(0, -2), self.generator)
+        if proposal.noise:
+            noise = torch.randn(action.shape, generator=self.generator).to(action) * proposal.noise
+            action = (action + noise.clamp(-proposal.clip, proposal.clip)).clamp(-1, 1)
+        return action.unflatten(0, shape), logp.unflatten(0, shape)
+
+
+class NetworkTraining:
+    """The networks of an algorithm while they learn, each with its optimiser and its target copy.
+
+    lr: of networks without one of their own. generator: of initial weights and of proposed actions. An algorithm without
+    networks leaves nothing to do here: the policy is evaluated alone.
+    """
+
+    def __init__(self, policy: Any, algorithm: Algorithm, lr: float, generator: Generator) -> None:
+        self.algorithm, self.policy, self.count = algorithm, policy, 0
+        self.specs = {spec.name: spec for spec in algorithm.networks}
+        self.modules = {
+            name: spec.network.build(policy.space, generator).to(policy.device).requires_grad_(False)
+            for name, spec in self.specs.items()
+        }
+        self.targets = {
+            name: copy.deepcopy(self.modules[name])
+            for name, spec in self.specs.items()
+            if spec.target_tau is not None
+        }
+        self.target_policy = None if algorithm.policy_target_tau is None else policy.frozen()
+        self.optimisers = {
+            name: torch.optim.Adam(self.modules[name].parameters(), lr=spec.lr or lr, fused=True)
+            for name, spec in self.specs.items()
+        }
+        self._evaluator = NetworkEvaluator(
+            policy, self.modules, self.targets, self.target_policy, generator, self.specs
+        )
+
+    def step(self, batch: Experience) -> dict[str, float]:
+        """Takes one step of every network on a minibatch, and returns their metrics, by network."""
+        self.count += bool(self.specs)
+        record: dict[str, float] = {}
+        for name, spec in self.specs.items():
+            with _learning(self.modules[name]):
+                loss, metrics = spec.objective(batch, self.evaluate(batch, spec.objective))
+                loss.backward()
+            self.optimisers[name].step()
+            self.optimisers[name].zero_grad()
+            found = add_metrics([{"loss": loss.detach(), **metrics}])
+            record |= {f"{name}/{metric}": value for metric, value in found.items()}
+        return record
+
+    def evaluate(self, batch: Experience, objective: Objective) -> Evaluation:
+        """Returns the outputs that an objective reads now, with gradient."""
+        needs = objective.active_fields("policy_outputs")
+        if not self.specs:
+            found: Evaluation = self.policy.evaluate(batch, needs)
+            return found
+        return self._evaluator.evaluate(batch, needs, logp=objective.reads_logp)
+
+    @property
+    def policy_is_due(self) -> bool:
+        """Whether the policy takes a step in this minibatch."""
+        return self.count % self.algorithm.policy_every == 0
+
+    @torch.no_grad()
+    def move_targets(self) -> None:
+        """Moves the target copies that are due in this minibatch, after the policy's step."""
+        for name, target in self.targets.items():
+            spec = self.specs[name]
+            if self.count % spec.target_every == 0:
+                assert spec.target_tau is not None
+                _move(target, self.modules[name], spec.target_tau)
+        if self.target_policy is not None and self.policy_is_due:
+            assert self.algorithm.policy_target_tau is not None
+            _move(self.target_policy, self.policy, self.algorithm.policy_target_tau)
+
+    def _kept(self) -> Iterator[tuple[str, nn.Module]]:
+        yield from ((f"networks.{name}.", module) for name, module in self.modules.items())
+        yield from ((f"networks.{name}.target.", module) for name, module in self.targets.items())
+        if self.target_policy is not None:
+            yield "networks.policy.target.", self.target_policy
+
+    def state(self) -> dict[str, Tensor]:
+        """Returns weights, target copies and optimisers, by name."""
+        tensors = {"networks.count": torch.tensor(self.count)} if self.specs else {}
+        for prefix, module in self._kept():
+            tensors |= {prefix + name: value.detach() for name, value in module.state_dict().items()}
+        for name, optimiser in self.optimisers.items():
+            for i, parameter in enumerate(self.modules[name].parameters()):
+                for key, value in optimiser.state.get(parameter, {}).items():
+                    tensors[f"networks.{name}.optimiser.{i}.{key}"] = torch.as_tensor(value)
+        return tensors
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """Restores what `state` returned."""
+        self.count = int(tensors.get("networks.count", 0))
+        for prefix, module in self._kept():
+            module.load_state_dict({name: tensors[prefix + name] for name in module.state_dict()})
+        for name, optimiser in self.optimisers.items():
+            for i, parameter in enumerate(self.modules[name].parameters()):
+                prefix = f"networks.{name}.optimiser.{i}."
+                state = {k.removeprefix(prefix): v.clone() for k, v in tensors.items() if k.startswith(prefix)}
+                if state:
+                    optimiser.state[parameter] = {k: v.to(parameter.device) for k, v in state.items()}
+
+
+@contextmanager
+def _learning(module: nn.Module) -> Iterator[None]:
+    """Lets gradients reach a module's parameters."""
+    module.requires_grad_(True)
+    try:
+        yield
+    finally:
+        module.requires_grad_(False)
+
+
+def _move(target: nn.Module, module: nn.Module, tau: float) -> None:
+    parameters = list(target.parameters()), [p.detach() for p in module.parameters()]
+    torch._foreach_lerp_(*parameters, tau)
+    for buffer, other in zip(target.buffers(), module.buffers(), strict=True):
+        buffer.copy_(other)
