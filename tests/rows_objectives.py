@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import torch
-from batches import SampleBatch, points_batch, random_batch
+from batches import SampleBatch, networks_batch, points_batch, random_batch
 from battery import PartRow
 from row_batches import demonstration_batch, taught_row
 
@@ -15,6 +15,7 @@ from polopt.methods.srpo_routing import TeacherCertainty
 from polopt.objectives import (
     AnchorRatio,
     AuxiliaryLoss,
+    Backup,
     Branch,
     BranchedObjective,
     Clip,
@@ -24,16 +25,22 @@ from polopt.objectives import (
     EntropyBonus,
     EntropyTarget,
     EveryPair,
+    ExpectileError,
     ExponentialAdvantageWeight,
     ForwardKL,
     GuidedLogRatioReward,
     HingeLink,
+    HuberError,
     ImportanceWeight,
     LabelledObjective,
+    LoggedActionValue,
     LogisticLink,
     LogOddsReward,
     LogProbReward,
     LogRatioReward,
+    NetworkAdvantageWeight,
+    NetworkNextValue,
+    NetworkRegression,
     ObjectiveSchedule,
     OldPolicyRatio,
     PairedObjective,
@@ -42,6 +49,8 @@ from polopt.objectives import (
     ProbabilityWeight,
     ProductRatio,
     PromptMean,
+    ProposedActionError,
+    ProposedActionValue,
     ReferenceKL,
     RegressionLink,
     RegressionObjective,
@@ -55,10 +64,12 @@ from polopt.objectives import (
     SquaredLink,
     SumOfImplicitRewards,
     Surrogate,
+    TemperatureLoss,
     TokenMean,
     TokenRatio,
     TruncatedImportance,
     Unclipped,
+    ValueAscent,
     ValueLoss,
 )
 from polopt.schedules import Schedule
@@ -266,4 +277,41 @@ OBJECTIVES = {
     ),
     "prompt mean": PartRow(Surrogate(aggregate=PromptMean(), regularise=[EntropyBonus(coefficient=0.1)])),
     "prompt mean of sums": PartRow(Surrogate(aggregate=PromptMean(decisions="sum"))),
+    "critic": PartRow(
+        NetworkRegression(target=Backup(next=ProposedActionValue(temperature="temperature"))),
+        honest=None,
+        batch=networks_batch,
+    ),
+    "critic of a fixed temperature": PartRow(
+        NetworkRegression(target=Backup(gamma=0.9, next=ProposedActionValue(temperature=0.2, over="mean"))),
+        honest=None,
+        batch=networks_batch,
+    ),
+    "critic of values, huber": PartRow(
+        NetworkRegression(target=Backup(next=NetworkNextValue()), error=HuberError(delta=0.5)),
+        honest=None,
+        batch=networks_batch,
+    ),
+    "value by expectiles": PartRow(
+        NetworkRegression(network="value", target=LoggedActionValue(), error=ExpectileError(expectile=0.8)),
+        honest=None,
+        batch=networks_batch,
+    ),
+    "critic, by rows": PartRow(NetworkRegression(aggregate=SequenceMean()), honest=None, batch=networks_batch),
+    "temperature": PartRow(TemperatureLoss(), honest=None, batch=networks_batch),
+    "temperature of a given entropy": PartRow(TemperatureLoss(target=0.5), honest=None, batch=networks_batch),
+    "value ascent": PartRow(ValueAscent(temperature="temperature"), honest=None, batch=networks_batch),
+    "value ascent near the log": PartRow(
+        ValueAscent(over="first", regularise=[ProposedActionError(coefficient=0.5)]), honest=None, batch=networks_batch
+    ),
+    "weights by networks": PartRow(
+        Surrogate(ratio=None, trust=PolicyGradient(), weights=[NetworkAdvantageWeight(cap=5.0)]),
+        honest=None,
+        batch=networks_batch,
+    ),
+    "weights by a critic": PartRow(
+        Surrogate(ratio=None, trust=PolicyGradient(), weights=[NetworkAdvantageWeight(value=None, beta=0.5)]),
+        honest=None,
+        batch=networks_batch,
+    ),
 }

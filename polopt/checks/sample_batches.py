@@ -11,6 +11,7 @@ from torch import Tensor
 from polopt.evaluation import Evaluation
 from polopt.experience import Experience
 from polopt.fields import PER_DECISION, SHAPES
+from polopt.outputs import NetworkOutput, Proposal
 from polopt.policies.vocabulary import REDUCTIONS
 
 VOCABULARY = 5
@@ -219,8 +220,35 @@ def taught_batch(seed: int = 0, B: int = 9, T: int = 8, clean: bool = False) -> 
     return SampleBatch(batch.experience.replace(extras=extras), batch.leaves | leaves)
 
 
+def networks_batch(seed: int = 0, clean: bool = False, A: int = 3) -> SampleBatch:
+    """Samples a batch of vectors as actions, with outputs of a critic of two heads, of a value and a temperature."""
+    batch, g = random_batch(seed, clean=clean), torch.Generator().manual_seed(100 + seed)
+    B, T = batch.mask.shape
+    normal = lambda *shape: torch.randn(*shape, generator=g, dtype=torch.float64)  # noqa: E731
+    now, after = Proposal(), {"target": True, "next": True}
+    outputs = {
+        NetworkOutput("critic"): normal(B, T, 2),
+        NetworkOutput("critic", target=True): normal(B, T, 2),
+        NetworkOutput("critic", proposal=now): normal(B, T, 2),
+        NetworkOutput("critic", target=True, proposal=now): normal(B, T, 2),
+        NetworkOutput("critic", **after, proposal=now): normal(B, T, 2),
+        NetworkOutput("value"): normal(B, T),
+        NetworkOutput("value", next=True): normal(B, T),
+        NetworkOutput("temperature"): 0.1 + normal(B, T).abs(),
+        NetworkOutput("logp", proposal=now): normal(B, T),
+        NetworkOutput("logp", next=True, proposal=now): normal(B, T),
+        NetworkOutput("action", proposal=now): normal(B, T, A),
+    }
+    action = normal(B, T, A)
+    if not clean:
+        outputs = {k: poisoned(v, batch.mask) for k, v in outputs.items()}
+        action = poisoned(action, batch.mask)
+    leaves = batch.leaves | {output.name: value.requires_grad_() for output, value in outputs.items()}
+    return SampleBatch(batch.experience.replace(extras={"action": action}), leaves)
+
+
 # Makers of batches with more and more fields.
-MAKERS = (random_batch, outcome_batch, gaussian_batch, points_batch, taught_batch)
+MAKERS = (random_batch, outcome_batch, gaussian_batch, points_batch, networks_batch, taught_batch)
 
 
 def with_columns(batch: SampleBatch, columns: Tensor, T: int) -> SampleBatch:

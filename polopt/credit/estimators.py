@@ -201,9 +201,7 @@ def _ends(experience: Experience) -> tuple[Tensor, Tensor]:
     two.
     """
     last = ops.last_decision(experience.mask)
-    terminated = experience.terminated
-    if terminated.ndim == 1:
-        terminated = last & terminated[:, None]
+    terminated = ops.per_decision_end(experience.terminated, experience.mask)
     truncated = experience.truncated
     cut = torch.zeros_like(last) if truncated is None or truncated.ndim == 1 else truncated
-    return terminated & experience.mask, (cut | last) & experience.mask & ~terminated
+    return terminated, (cut | last) & experience.mask & ~terminated

@@ -45,20 +45,29 @@ class Ensemble(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         rows = x.reshape(1, -1, x.shape[-1]).expand(self.heads, -1, -1)
-        return self.layers(rows).transpose(0, 1).unflatten(0, x.shape[:-1])
+        found: Tensor = self.layers(rows)
+        return found.transpose(0, 1).unflatten(0, x.shape[:-1])
 
 
-class _ActionValue(Ensemble):
+class _ActionValue(nn.Module):
+    def __init__(self, ensemble: Ensemble) -> None:
+        super().__init__()
+        self.ensemble = ensemble
+
     def forward(self, observation: Tensor, action: Tensor) -> Tensor:
         if action.is_floating_point():
-            return super().forward(torch.cat([observation, action], -1))[..., 0]
-        chosen = action[..., None, None].expand(*action.shape, self.heads, 1)
-        return super().forward(observation).gather(-1, chosen)[..., 0]
+            return self.ensemble(torch.cat([observation, action], -1))[..., 0]
+        values: Tensor = self.ensemble(observation)
+        return values.gather(-1, action[..., None, None].expand(*values.shape[:-1], 1))[..., 0]
 
 
-class _StateValue(Ensemble):
+class _StateValue(nn.Module):
+    def __init__(self, ensemble: Ensemble) -> None:
+        super().__init__()
+        self.ensemble = ensemble
+
     def forward(self, observation: Tensor) -> Tensor:
-        return super().forward(observation)[..., 0, 0]
+        return self.ensemble(observation)[..., 0, 0]
 
 
 class QNetwork(Network):
@@ -83,9 +92,8 @@ class QNetwork(Network):
 
     def build(self, space: Space, generator: torch.Generator) -> nn.Module:
         inputs, outputs = space.observations + (space.dimensions or 0), space.actions or 1
-        return _ActionValue(
-            self.heads, (inputs, *self.hidden, outputs), self.activation, self.layer_norm, generator
-        )
+        widths = (inputs, *self.hidden, outputs)
+        return _ActionValue(Ensemble(self.heads, widths, self.activation, self.layer_norm, generator))
 
 
 class ValueNetwork(Network):
@@ -104,7 +112,8 @@ class ValueNetwork(Network):
         _check(self, self.hidden)
 
     def build(self, space: Space, generator: torch.Generator) -> nn.Module:
-        return _StateValue(1, (space.observations, *self.hidden, 1), self.activation, self.layer_norm, generator)
+        widths = (space.observations, *self.hidden, 1)
+        return _StateValue(Ensemble(1, widths, self.activation, self.layer_norm, generator))
 
 
 class _Positive(nn.Module):

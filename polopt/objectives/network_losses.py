@@ -82,7 +82,7 @@ class NetworkRegression(NetworkObjective):
     error: of the difference.
     """
 
-    network: str
+    network: str = "critic"
     target: Target = Backup()
     error: Error = SquaredError()
     aggregate: Aggregate = TokenMean()
@@ -98,7 +98,10 @@ class NetworkRegression(NetworkObjective):
         target = check_shape(self.target(experience, evaluation), experience.mask, self.target).detach()
         terms = self.error(target[..., None].to(heads) - heads).sum(-1)
         with torch.no_grad():
-            metrics = {"value": self.aggregate(experience, heads.mean(-1)), "target": self.aggregate(experience, target)}
+            metrics = {
+                "value": self.aggregate(experience, heads.mean(-1)),
+                "target": self.aggregate(experience, target),
+            }
         return Loss(self.aggregate(experience, terms), metrics)
 
 
@@ -123,15 +126,13 @@ class TemperatureLoss(NetworkObjective):
         return frozenset({NetworkOutput(self.temperature).name, NetworkOutput("logp", proposal=NOW).name})
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Loss:
-        logp = evaluated(evaluation, NetworkOutput("logp", proposal=NOW)).detach()
-        alpha = evaluated(evaluation, NetworkOutput(self.temperature))
+        mask, logp = experience.mask, evaluated(evaluation, NetworkOutput("logp", proposal=NOW)).detach()
+        logp = torch.where(mask, logp, 0)
+        alpha = torch.where(mask, evaluated(evaluation, NetworkOutput(self.temperature)), 1)
         target = -float(experience.extras["action"].shape[-1]) if self.target is None else self.target
-        terms = torch.where(experience.mask, -alpha.log() * (logp + target), 0)
+        terms = -alpha.log() * (logp + target)
         with torch.no_grad():
-            metrics = {
-                "value": self.aggregate(experience, torch.where(experience.mask, alpha, 0)),
-                "entropy": self.aggregate(experience, torch.where(experience.mask, -logp, 0)),
-            }
+            metrics = {"value": self.aggregate(experience, alpha), "entropy": self.aggregate(experience, -logp)}
         return Loss(self.aggregate(experience, terms), metrics)
 
 
@@ -191,17 +192,19 @@ class ProposedActionError(Regulariser):
 
 
 class NetworkAdvantageWeight(Weight):
-    """min(exp(beta (Q(s, a) - V(s))), cap), with Q the least of the heads of a critic's target copy.
+    """min(exp(beta (Q(s, a) - V(s))), cap), with Q of a critic's target copy.
 
     critic: the network Q.
-    value: the network V.
+    value: the network V; None takes Q at an action of the policy.
     beta: inverse temperature.
+    cap: largest weight.
+    over: what is taken of the critic's heads.
 
-    Source: Kostrikov, Nair and Levine 2021, arXiv 2110.06169.
+    Source: Kostrikov, Nair and Levine 2021, arXiv 2110.06169; Nair et al. 2020, arXiv 2006.09359.
     """
 
     critic: str = "critic"
-    value: str = "value"
+    value: str | None = "value"
     beta: float = 3.0
     cap: float = 100.0
     over: Over = "min"
@@ -214,9 +217,16 @@ class NetworkAdvantageWeight(Weight):
 
     @property
     def policy_outputs(self) -> frozenset[str]:  # type: ignore[override]
-        return frozenset({NetworkOutput(self.critic, target=True).name, NetworkOutput(self.value).name})
+        return frozenset({NetworkOutput(self.critic, target=True).name, self._baseline.name})
+
+    @property
+    def _baseline(self) -> NetworkOutput:
+        return (
+            NetworkOutput(self.critic, target=True, proposal=NOW) if self.value is None else NetworkOutput(self.value)
+        )
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
         q = over_heads(evaluated(evaluation, NetworkOutput(self.critic, target=True)), self.over)
-        advantage = q - evaluated(evaluation, NetworkOutput(self.value))
+        value = evaluated(evaluation, self._baseline)
+        advantage = q - (over_heads(value, self.over) if self.value is None else value)
         return (self.beta * advantage).exp().clamp(max=self.cap)

@@ -7,6 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from polopt import ops
 from polopt.evaluation import Evaluation
 from polopt.experience import Experience
 from polopt.outputs import NetworkOutput, Proposal
@@ -16,9 +17,10 @@ Over = Literal["min", "mean", "first"]
 
 
 def over_heads(values: Tensor, how: Over) -> Tensor:
-    """Returns one value of an ensemble's [..., H]: the least, the mean or the first; values without heads as they are
-    if [...] is all that there is."""
-    return {"min": lambda: values.amin(-1), "mean": lambda: values.mean(-1), "first": lambda: values[..., 0]}[how]()
+    """Returns one value of an ensemble's, [..., H] to [...]: the least, the mean or the first."""
+    if how == "first":
+        return values[..., 0]
+    return values.amin(-1) if how == "min" else values.mean(-1)
 
 
 class Target(Part):
@@ -75,7 +77,11 @@ class ProposedActionValue(NextValue):
 
 
 class NetworkNextValue(NextValue):
-    """V(s'), a network's value of the state after each decision. value: the network. target: of its target copy."""
+    """V(s'), a network's value of the state after each decision.
+
+    value: the network.
+    target: whether it is that of the network's target copy.
+    """
 
     value: str = "value"
     target: bool = False
@@ -92,6 +98,7 @@ class Backup(Target):
     """r + gamma V(s'), without the second term where the decision terminated the episode. After a truncation the value
     is that of the state in which the episode was cut.
 
+    gamma: discount.
     next: V(s').
     """
 
@@ -106,11 +113,17 @@ class Backup(Target):
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
         after = self.next(experience, evaluation)
-        return experience.reward + self.gamma * torch.where(experience.terminated, 0, after)
+        reward = ops.per_decision_reward(experience.reward, experience.mask)
+        over = ops.per_decision_end(experience.terminated, experience.mask)
+        return reward + self.gamma * torch.where(over, 0, after)
 
 
 class LoggedActionValue(Target):
-    """min_h Q_target,h(s, a) of the logged actions. critic: the network Q. over: what is taken of its heads."""
+    """min_h Q_target,h(s, a) of the logged actions.
+
+    critic: the network Q.
+    over: what is taken of its heads.
+    """
 
     critic: str = "critic"
     over: Over = "min"

@@ -34,7 +34,7 @@ from polopt.ops.grouped import (
 )
 from polopt.ops.masked import cleared, masked_mean, masked_sum, reduce, row_mean, row_size
 from polopt.ops.positions import last_decision, next_decision, take, top_share, turn_mean, turns
-from polopt.ops.returns import discounted_to_go, gae, per_decision_reward
+from polopt.ops.returns import discounted_to_go, gae, per_decision_end, per_decision_reward
 from polopt.ops.rng import scrambled, uniform
 
 __all__ = [
@@ -71,6 +71,7 @@ __all__ = [
     "noised",
     "normal_scores",
     "numbered",
+    "per_decision_end",
     "per_decision_reward",
     "places",
     "prior_error",

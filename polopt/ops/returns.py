@@ -18,6 +18,11 @@ def per_decision_reward(
     return torch.where(mask, reward, 0)
 
 
+def per_decision_end(ended: Bool[Tensor, "B"] | Bool[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> Bool[Tensor, "B T"]:
+    """Returns whether the episode ended with each decision: a flag [B] is that of the row's last decision."""
+    return last_decision(mask) & ended[:, None] if ended.ndim == 1 else mask & ended
+
+
 def discounted_to_go(
     x: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"], discount: float, ended: Bool[Tensor, "B T"] | None = None
 ) -> Float[Tensor, "B T"]:

@@ -29,9 +29,7 @@ class TransitionReplay(Sampling):
     def setup(self) -> None:
         for name, least in (("rows", 1), ("steps", 0), ("start", 0), ("capacity", 1)):
             if getattr(self, name) < least:
-                raise ValueError(
-                    f"sampling.TransitionReplay: {name} must be >= {least}, found {getattr(self, name)}"
-                )
+                raise ValueError(f"sampling.TransitionReplay: {name} must be >= {least}, found {getattr(self, name)}")
         if self.start > self.capacity:
             raise ValueError(
                 f"sampling.TransitionReplay: start = {self.start} transitions do not fit into capacity = "

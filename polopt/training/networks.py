@@ -17,6 +17,9 @@ from polopt.networks import LearnedNetwork
 from polopt.objectives import Objective
 from polopt.outputs import PROPOSAL, NetworkOutput, Proposal, output_of
 
+# Proposal, and whether at the state after the decision -> the actions and their log-probabilities.
+Proposed = dict[tuple[Proposal, bool], tuple[Tensor, Tensor]]
+
 
 class NetworkEvaluator:
     """Evaluates a policy on the decisions of a batch, and networks at its states and actions.
@@ -47,14 +50,14 @@ class NetworkEvaluator:
         """Returns the outputs of `policies.network.NetworkPolicy.evaluate`, and those of networks by their names.
         logp: False leaves the log-probabilities at 0 where no other output of the policy is read."""
         needs = sorted(needs)
-        outputs = {name: found for name in needs if (found := output_of(name)) is not None}
+        outputs = {name: output for name in needs if (output := output_of(name)) is not None}
         own = [name for name in needs if name not in outputs]
         if logp or own:
             evaluation = self.policy.evaluate(experience, own, top=top)
         else:
             zero = torch.zeros_like(experience.mask, dtype=experience.extras["observation"].dtype)
             evaluation = Evaluation(logp=zero, support=experience.support)
-        proposed: dict[tuple[Proposal, bool], tuple[Tensor, Tensor]] = {}
+        proposed: Proposed = {}
         found = {
             name.removeprefix("extras."): self._output(output, experience, proposed) for name, output in outputs.items()
         }
@@ -64,7 +67,10 @@ class NetworkEvaluator:
         )
 
     def _output(
-        self, output: NetworkOutput, experience: Experience, proposed: dict[tuple[Proposal, bool], tuple[Tensor, Tensor]]
+        self,
+        output: NetworkOutput,
+        experience: Experience,
+        proposed: dict[tuple[Proposal, bool], tuple[Tensor, Tensor]],
     ) -> Tensor:
         observation = experience.extras["observation"]
         state = observation[:, 1:] if output.next else observation[:, :-1]
@@ -97,8 +103,9 @@ class NetworkEvaluator:
 class NetworkTraining:
     """The networks of an algorithm while they learn, each with its optimiser and its target copy.
 
-    lr: of networks without one of their own. generator: of initial weights and of proposed actions. An algorithm without
-    networks leaves nothing to do here: the policy is evaluated alone.
+    lr: of networks without one of their own. generator: of initial weights and of proposed actions.
+
+    For an algorithm without networks the policy is evaluated alone, and nothing else is done.
     """
 
     def __init__(self, policy: Any, algorithm: Algorithm, lr: float, generator: Generator) -> None:
@@ -109,9 +116,7 @@ class NetworkTraining:
             for name, spec in self.specs.items()
         }
         self.targets = {
-            name: copy.deepcopy(self.modules[name])
-            for name, spec in self.specs.items()
-            if spec.target_tau is not None
+            name: copy.deepcopy(self.modules[name]) for name, spec in self.specs.items() if spec.target_tau is not None
         }
         self.target_policy = None if algorithm.policy_target_tau is None else policy.frozen()
         self.optimisers = {
@@ -202,7 +207,6 @@ def _learning(module: nn.Module) -> Iterator[None]:
 
 
 def _move(target: nn.Module, module: nn.Module, tau: float) -> None:
-    parameters = list(target.parameters()), [p.detach() for p in module.parameters()]
-    torch._foreach_lerp_(*parameters, tau)
+    torch._foreach_lerp_(list(target.parameters()), [p.detach() for p in module.parameters()], tau)
     for buffer, other in zip(target.buffers(), module.buffers(), strict=True):
         buffer.copy_(other)

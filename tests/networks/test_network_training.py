@@ -93,7 +93,7 @@ def training(algorithm: Algorithm, seed: int = 3) -> NetworkTraining:
 def q_by_hand(module: nn.Module, observation: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
     """Each head as two matrix products of its own."""
     x = torch.cat([observation, action], -1)
-    weights = [p for p in module.parameters()]
+    weights = list(module.parameters())
     heads = []
     for h in range(2):
         inner = torch.relu(x @ weights[0][h] + weights[1][h])

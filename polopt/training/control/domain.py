@@ -89,6 +89,7 @@ class ControlDomain(NetworkDomain):
     def __init__(self, recipe: ControlRecipe) -> None:
         super().__init__(recipe, CONTROL)
         self._opened: list[VectorEnv] = []
+        self._folder = Path()
         self.evaluated = self._environments(min(COPIES, recipe.evaluation.problems))
         self.set_policy(_policy_for(self.evaluated, recipe))
 
@@ -132,8 +133,8 @@ class ControlDomain(NetworkDomain):
         return self._played
 
     def describe(self, experience: Experience) -> dict[str, Any]:
-        """Computes the returns and lengths of the episodes that ended while the batch was sampled, and the batch's rewards
-        and advantages."""
+        """Computes the returns and lengths of the episodes that ended while the batch was sampled, and the batch's
+        rewards and advantages."""
         mask, ended = experience.mask, self._played.ended()
         record: dict[str, Any] = {
             "reward/mean": float(ops.masked_mean(experience.reward, mask)),

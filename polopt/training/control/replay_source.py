@@ -81,11 +81,18 @@ class ReplaySource(StepSource):
         if self._store is None:
             self._store = self._opened(capacity, steps, self.fragments(1))
         drawn = self._store.draw(rows, self.generator)
-        one = {name: drawn[name][:, None] for name in ("reward", "terminated", "truncated")}
+        reward, terminated, truncated = (drawn[name][:, None] for name in ("reward", "terminated", "truncated"))
         observation = torch.stack([drawn["observation"], drawn["next_observation"]], 1)
         extras = {"observation": observation, "action": drawn["action"][:, None]}
         mask = torch.ones(rows, 1, dtype=torch.bool)
-        return Experience(mask=mask, group=torch.arange(rows), extras=extras, **one).to(self.policy.device)
+        return Experience(
+            mask=mask,
+            reward=reward,
+            terminated=terminated,
+            truncated=truncated,
+            group=torch.arange(rows),
+            extras=extras,
+        ).to(self.policy.device)
 
     def _play(self, steps: int, capacity: int, *, at_random: bool = False) -> None:
         own = self.policy

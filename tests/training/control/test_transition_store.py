@@ -59,7 +59,7 @@ def test_what_is_lost_is_said(tmp_path: Path) -> None:
     found = store(tmp_path)
     found.add(rows(0, 20))
     found.add(rows(20, 7))
-    with pytest.raises(RunError, match="written up to number 27, .*the 10 before number 20, which have been overwritten"):
+    with pytest.raises(RunError, match=r"up to number 27, .* 10 before number 20, which have been overwritten"):
         store(tmp_path).go_back(20)
     store(tmp_path).go_back(21)
     with pytest.raises(RunError, match="before number 28, which are not there"):
