@@ -235,18 +235,28 @@ class FragmentSource(Protocol):
 
 
 class TransitionSource(Protocol):
-    """A source that keeps the transitions of its environments, or has logged ones."""
+    """A source that stores the transitions of its environments."""
 
-    def transitions(self, rows: int, *, steps: int, start: int, capacity: int) -> Experience:
+    def transitions(self, rows: int, *, steps: int, start: int, capacity: int, noise: float) -> Experience:
         """Plays `steps` further steps of each of the source's environments, stores them, and draws `rows` transitions
         of those that are stored, uniformly and with replacement.
 
         start: decisions that are stored before the first draw; actions are uniformly random until then.
         capacity: transitions that are stored, the latest ones.
+        noise: standard deviation of Gaussian noise on the actions, in half widths of their bounds.
 
-        The result has one decision a row: `mask`, `reward`, `terminated`, `truncated` [B, 1], `group` [B], all
-        different, and `extras["observation"]` [B, 2, D], before and after the decision, `extras["action"]`.
+        The result has one decision a row: `mask`, `reward`, `terminated`, `truncated` [B, 1], and
+        `extras["observation"]` [B, 2, D], before and after the decision, `extras["action"]`.
         """
+        ...
+
+
+class LoggedTransitionSource(Protocol):
+    """A source that has a log of transitions."""
+
+    def logged_transitions(self, rows: int) -> Experience:
+        """Draws transitions of the log, uniformly and with replacement, as `TransitionSource.transitions` returns
+        them."""
         ...
 
 
@@ -259,6 +269,7 @@ CAPABILITIES: Mapping[str, type] = {
     "fragments": FragmentSource,
     "gradient_norms": GradientNormSource,
     "imported_answers": ImportingSource,
+    "logged_transitions": LoggedTransitionSource,
     "mixtures": Source,
     "pairs": PairSource,
     "rated": RatedSource,

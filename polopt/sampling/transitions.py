@@ -2,42 +2,62 @@
 
 from __future__ import annotations
 
+import torch
+
 from polopt.experience import Experience
 from polopt.sampling.parts import Sampling
 from polopt.sampling.source_protocols import TransitionSource
 
 
 class TransitionReplay(Sampling):
-    """Plays further steps of the source's environments, stores the transitions, and draws a batch of stored ones.
+    """Plays further steps of the source's environments, stores the transitions, and draws a batch of stored ones, or of
+    logged ones.
 
     A row is one decision, drawn uniformly with replacement, with the observations before and after it. A stage divides
     the batch among its minibatches.
 
     rows: transitions in a batch.
-    steps: steps of each environment before each batch; 0 learns from what is stored alone.
+    steps: steps of each environment before each batch.
     start: transitions that are stored before the first batch, of uniformly random actions.
     capacity: transitions that are stored; the oldest ones go first.
+    noise: standard deviation of Gaussian noise on the actions that are played, in half widths of their bounds.
+    logged: share of the rows that are drawn from the source's log instead, 0 to 1; 1 plays nothing.
     """
 
     rows: int = 256
     steps: int = 1
     start: int = 0
     capacity: int = 1_000_000
-
-    source_capabilities = frozenset({"transitions"})
+    noise: float = 0.0
+    logged: float = 0.0
 
     def setup(self) -> None:
-        for name, least in (("rows", 1), ("steps", 0), ("start", 0), ("capacity", 1)):
+        for name, least in (("rows", 1), ("steps", 1), ("start", 0), ("capacity", 1), ("noise", 0)):
             if getattr(self, name) < least:
                 raise ValueError(f"sampling.TransitionReplay: {name} must be >= {least}, found {getattr(self, name)}")
+        if not 0 <= self.logged <= 1:
+            raise ValueError(f"sampling.TransitionReplay: logged must be in [0, 1], found {self.logged}")
         if self.start > self.capacity:
             raise ValueError(
                 f"sampling.TransitionReplay: start = {self.start} transitions do not fit into capacity = "
                 f"{self.capacity}"
             )
 
+    @property
+    def source_capabilities(self) -> frozenset[str]:  # type: ignore[override]
+        both = {"logged_transitions"} if self.logged else set[str]()
+        return frozenset(both | ({"transitions"} if self.logged < 1 else set()))
+
     def batch_rows(self, rows: int) -> int:
         return self.rows
 
     def forward(self, source: TransitionSource) -> Experience:
-        return source.transitions(self.rows, steps=self.steps, start=self.start, capacity=self.capacity)
+        logged = round(self.logged * self.rows)
+        parts = []
+        if logged < self.rows:
+            play = {"steps": self.steps, "start": self.start, "capacity": self.capacity, "noise": self.noise}
+            parts.append(source.transitions(self.rows - logged, **play))
+        if logged:
+            parts.append(source.logged_transitions(logged))
+        batch = parts[0] if len(parts) == 1 else Experience.join(parts)
+        return batch.replace(group=torch.arange(self.rows, device=batch.device))

@@ -20,26 +20,40 @@ COLUMNS = ("observation", "next_observation", "action", "reward", "terminated", 
 
 
 class UniformPolicy:
-    """Uniformly random actions of another policy's space."""
+    """Uniformly random actions of another policy's space. low, high: bounds of a vector, [A]."""
 
-    def __init__(self, policy: NetworkPolicy) -> None:
-        self.device, self._space = policy.device, policy.space
+    def __init__(self, policy: NetworkPolicy, low: Tensor, high: Tensor) -> None:
+        self.device, self._space, self._low, self._high = policy.device, policy.space, low, high
 
     def act(self, observation: Tensor, generator: Generator, *, greedy: bool = False) -> Action:
         """Samples an action for each observation, [N, D]."""
-        count, space = len(observation), self._space
-        if space.actions is not None:
-            action = torch.randint(space.actions, (count,), generator=generator)
-            return Action(action, torch.full((count,), -math.log(space.actions)))
-        assert space.dimensions is not None
-        action = 2 * torch.rand(count, space.dimensions, generator=generator) - 1
-        return Action(action, torch.full((count,), -space.dimensions * math.log(2)))
+        count, choices = len(observation), self._space.actions
+        if choices is not None:
+            action = torch.randint(choices, (count,), generator=generator)
+            return Action(action, torch.full((count,), -math.log(choices)))
+        width = self._high - self._low
+        action = self._low + width * torch.rand(count, len(width), generator=generator)
+        return Action(action, -width.log().sum().expand(count))
+
+
+class NoisyPolicy:
+    """A policy's most likely action with Gaussian noise, within [-1, 1]; `logp` is 0, without meaning."""
+
+    def __init__(self, policy: NetworkPolicy, noise: float) -> None:
+        self.device, self._policy, self._noise = policy.device, policy, noise
+
+    def act(self, observation: Tensor, generator: Generator, *, greedy: bool = False) -> Action:
+        """Samples an action for each observation, [N, D]."""
+        action = self._policy.act(observation, generator, greedy=True).action
+        noise = torch.randn(action.shape, generator=generator).to(action) * self._noise
+        return Action((action + noise).clamp(-1, 1), action.new_zeros(len(action)))
 
 
 class ReplaySource(StepSource):
     """A source of fragments, as `StepSource`, and of transitions that are drawn from a store of all of them.
 
     folder: of the store; made when transitions are first drawn.
+    logged: transitions of a log, as `control.logged.load_transitions` returns them, if there is one.
     checkpoint_every: batches between checkpoints, at most.
     """
 
@@ -52,9 +66,10 @@ class ReplaySource(StepSource):
         generator: Generator,
         folder: Path,
         checkpoint_every: int,
+        logged: Mapping[str, Tensor] | None = None,
     ) -> None:
         super().__init__(environments, policy, seed=seed, generator=generator)
-        self.folder, self.checkpoint_every = folder, checkpoint_every
+        self.folder, self.checkpoint_every, self.logged = folder, checkpoint_every, logged
         self._store: TransitionStore | None = None
         self._written = 0
         self._ended: list[tuple[float, float, bool]] = []
@@ -72,40 +87,42 @@ class ReplaySource(StepSource):
         found, self._ended = self._ended, []
         return found
 
-    def transitions(self, rows: int, *, steps: int, start: int, capacity: int) -> Experience:
+    def transitions(self, rows: int, *, steps: int, start: int, capacity: int, noise: float) -> Experience:
         """See `sampling.source_protocols.TransitionSource`."""
         while self._written < start:
-            self._play(max(steps, 1), capacity, at_random=True)
-        if steps:
-            self._play(steps, capacity)
-        if self._store is None:
-            self._store = self._opened(capacity, steps, self.fragments(1))
-        drawn = self._store.draw(rows, self.generator)
+            self._play(UniformPolicy(self.policy, self._low, self._high), steps, capacity)
+        store = self._play(NoisyPolicy(self.policy, noise) if noise else self.policy, steps, capacity)
+        return self._batch(store.draw(rows, self.generator))
+
+    def logged_transitions(self, rows: int) -> Experience:
+        """See `sampling.source_protocols.LoggedTransitionSource`."""
+        assert self.logged is not None  # refused at the door
+        place = torch.randint(len(self.logged["reward"]), (rows,), generator=self.generator)
+        return self._batch({name: column[place] for name, column in self.logged.items()})
+
+    def _batch(self, drawn: Mapping[str, Tensor]) -> Experience:
         reward, terminated, truncated = (drawn[name][:, None] for name in ("reward", "terminated", "truncated"))
         observation = torch.stack([drawn["observation"], drawn["next_observation"]], 1)
-        extras = {"observation": observation, "action": drawn["action"][:, None]}
-        mask = torch.ones(rows, 1, dtype=torch.bool)
         return Experience(
-            mask=mask,
+            mask=torch.ones_like(terminated),
             reward=reward,
             terminated=terminated,
             truncated=truncated,
-            group=torch.arange(rows),
-            extras=extras,
+            group=torch.arange(len(reward)),
+            extras={"observation": observation, "action": drawn["action"][:, None]},
         ).to(self.policy.device)
 
-    def _play(self, steps: int, capacity: int, *, at_random: bool = False) -> None:
-        own = self.policy
-        self.policy = UniformPolicy(own) if at_random else own  # type: ignore[assignment]
+    def _play(self, actor: Any, steps: int, capacity: int) -> TransitionStore:
+        own, self.policy = self.policy, actor
         try:
             played = self.fragments(steps).to("cpu")
         finally:
             self.policy = own
         if self._store is None:
             self._store = self._opened(capacity, steps, played)
-        rows = _flat(played)
-        self._store.add(rows)
+        self._store.add(_flat(played))
         self._written = self._store.written
+        return self._store
 
     def _opened(self, capacity: int, steps: int, played: Experience) -> TransitionStore:
         like = _flat(played)

@@ -77,6 +77,17 @@ class TransitionStore:
         self.written = written
 
 
+def stored(folder: Path) -> dict[str, Tensor]:
+    """Returns the transitions that a store's folder holds, in no particular order."""
+    layout = json.loads((folder / "layout.json").read_text(encoding="utf-8"))
+    rows = layout.pop("rows")
+    count = min(int(_mapped(folder / "written.bin", (1,), torch.int64)[0]), rows)
+    return {
+        name: _mapped(folder / f"{name}.bin", (rows, *shape), getattr(torch, kind.removeprefix("torch.")))[:count]
+        for name, (shape, kind) in layout.items()
+    }
+
+
 def _mapped(path: Path, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     kind = np.dtype(str(dtype).removeprefix("torch."))
     expected = int(np.prod(shape)) * kind.itemsize

@@ -1,0 +1,68 @@
+"""SAC: a policy that climbs a critic's value and keeps its entropy, from replayed transitions."""
+
+from polopt.algorithm import Algorithm
+from polopt.credit import ConstantAdvantage
+from polopt.method import Paper, method
+from polopt.networks import LearnedNetwork, QNetwork, Temperature
+from polopt.objectives import Backup, NetworkRegression, ProposedActionValue, SquaredError, TemperatureLoss, ValueAscent
+from polopt.rewards import EnvironmentReward
+from polopt.sampling import TransitionReplay
+
+
+@method(
+    paper=Paper(
+        title="Soft Actor-Critic Algorithms and Applications",
+        authors="Haarnoja, Tuomas and others",
+        year=2018,
+        arxiv="1812.05905",
+    ),
+    changes="The policy climbs the smaller of two critics' values plus its entropy, whose price is learned.",
+    room="objectives",
+    tier="faithful",
+)
+def sac(
+    *,
+    gamma: float = 0.99,
+    tau: float = 0.005,
+    entropy: float | None = None,
+    temperature: float = 1.0,
+    batch: int = 256,
+    start: int = 1000,
+    capacity: int = 1_000_000,
+    steps: int = 1,
+    hidden: tuple[int, ...] = (256, 256),
+) -> Algorithm:
+    """With a', a'' actions of the policy at s' and s, and Q_slow the critics' averages,
+
+        y = r + gamma (min_j Q_slow_j(s', a') - alpha log pi(a' | s'))
+        L_Q = sum_j (Q_j(s, a) - y)^2 / 2
+        L_pi = alpha log pi(a'' | s) - min_j Q_j(s, a'')
+        L_alpha = -log alpha (log pi(a'' | s) + H)
+
+    y without its second term where the episode terminated. gamma: discount. tau: the averages' step. entropy: H in
+    nats, of actions scaled to [-1, 1]; None is minus their number of dimensions. temperature: alpha at the beginning.
+    batch: transitions in each of a stage's minibatches times their number. start: uniformly random actions before the
+    first batch. steps: of each environment between batches.
+
+    The loss in log alpha is that of the authors' program; the paper's is in alpha. Each stage's step draws `batch`
+    transitions after `steps` steps of every copy, and divides them among its minibatches: with batch = 256 n and n
+    minibatches there are n steps of the optimiser, where the paper alternates single ones.
+    """
+    target = Backup(gamma=gamma, next=ProposedActionValue(temperature="temperature"))
+    return Algorithm(
+        sampling=TransitionReplay(rows=batch, steps=steps, start=start, capacity=capacity),
+        reward=EnvironmentReward(),
+        credit=ConstantAdvantage(),
+        networks=[
+            LearnedNetwork(
+                name="critic",
+                network=QNetwork(hidden=hidden),
+                objective=NetworkRegression(target=target, error=SquaredError(coefficient=0.5)),
+                target_tau=tau,
+            ),
+            LearnedNetwork(
+                name="temperature", network=Temperature(initial=temperature), objective=TemperatureLoss(target=entropy)
+            ),
+        ],
+        objective=ValueAscent(temperature="temperature"),
+    )
