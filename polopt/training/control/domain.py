@@ -17,6 +17,7 @@ from polopt.capabilities import CORE_FIELDS, Capabilities
 from polopt.config import ConfigError
 from polopt.experience import Experience
 from polopt.metrics import Interval, t_interval
+from polopt.policies.heads import HeadError
 from polopt.policies.network import NetworkPolicy
 from polopt.training.control.recipe import ControlRecipe
 from polopt.training.control.source import StepSource
@@ -115,7 +116,7 @@ class ControlDomain(NetworkDomain):
             self._opened.pop().close()
         environments = self._environments(self.recipe.stages[stage].rows)
         seed = self.recipe.seed_in_round(round, "environments", stage)
-        return StepSource(environments, self.policy, seed=seed, generator=self.sampling)
+        return StepSource(environments, self.policy, seed=seed, generator=self.sampling, training=True)
 
     def describe(self, experience: Experience) -> dict[str, Any]:
         """Computes the returns and lengths of the episodes that ended in the batch, and its rewards and advantages."""
@@ -174,8 +175,12 @@ def _policy_for(environments: VectorEnv, recipe: ControlRecipe) -> NetworkPolicy
         settings["actions"] = int(decided.n)
     elif isinstance(decided, Box):
         settings["dimensions"] = int(torch.tensor(decided.shape).prod())
+        settings |= {"low": decided.low.reshape(-1).tolist(), "high": decided.high.reshape(-1).tolist()}
     else:
         raise ConfigError(
             f"environment.id = {recipe.environment.id!r}: actions must be Discrete or a Box, found {decided}"
         )
-    return NetworkPolicy(**settings, **recipe.policy.model_dump(), seed=recipe.seed_of("policy"))
+    try:
+        return NetworkPolicy(**settings, **recipe.policy.model_dump(), seed=recipe.seed_of("policy"))
+    except HeadError as error:
+        raise ConfigError(str(error)) from None
