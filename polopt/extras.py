@@ -109,6 +109,7 @@ EXTRAS: dict[str, Extra] = {
         ),
         Extra("kept", ("B", "T", "K"), "int", "token ids left by a truncated support, -1 for none", _LANGUAGE),
         Extra("kind", _B, "list", "kind of the row's task", _LANGUAGE),
+        Extra("legal", ("B", "T", "..."), "bool", "choices that may be taken, [B, T, n]", _CONTROL),
         Extra("level", _B, "int", "depth of the row's prompt in its tree, from 0", "methods.spo_tree.TreeRollouts"),
         Extra(
             "mean",

@@ -35,7 +35,8 @@ class Proposal:
 class NetworkOutput:
     """An output of a network at each decision of a batch.
 
-    network: its name among the algorithm's networks, or `action` or `logp`, of a proposal itself. target: of its
+    network: its name among the algorithm's networks, or `action` or `logp`, of a proposal itself; `action` of no
+        proposal is the logged one. Actions are scaled from their bounds to [-1, 1]. target: of its
     target copy. next: at the state after the decision in place of the one before it. proposal: at an action of the
     policy in place of the logged one.
     """

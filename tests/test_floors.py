@@ -26,7 +26,7 @@ FLOORS = [
     {"sampling", "rewards", "credit", "objectives", "metrics", "solvers", "teachers", "guards"},
     {"networks"},
     {"algorithm", "config"},
-    {"capabilities", "stepping"},
+    {"capabilities", "stepping", "network_training"},
     {"method", "claim"},
     {"tags"},
     {"tagging"},

@@ -237,6 +237,7 @@ def networks_batch(seed: int = 0, clean: bool = False, A: int = 3) -> SampleBatc
         NetworkOutput("temperature"): 0.1 + normal(B, T).abs(),
         NetworkOutput("logp", proposal=now): normal(B, T),
         NetworkOutput("logp", next=True, proposal=now): normal(B, T),
+        NetworkOutput("action"): normal(B, T, A),
         NetworkOutput("action", proposal=now): normal(B, T, A),
     }
     action = normal(B, T, A)

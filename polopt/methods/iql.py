@@ -68,7 +68,5 @@ def iql(
                 target_tau=tau,
             ),
         ],
-        objective=Surrogate(
-            ratio=None, trust=PolicyGradient(), weights=[NetworkAdvantageWeight(beta=beta, cap=cap)]
-        ),
+        objective=Surrogate(ratio=None, trust=PolicyGradient(), weights=[NetworkAdvantageWeight(beta=beta, cap=cap)]),
     )

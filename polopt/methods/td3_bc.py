@@ -18,7 +18,12 @@ from polopt.objectives import ProposedActionError
     tier="faithful",
 )
 def td3_bc(
-    *, alpha: float = 2.5, gamma: float = 0.99, tau: float = 0.005, batch: int = 256, hidden: tuple[int, ...] = (256, 256)
+    *,
+    alpha: float = 2.5,
+    gamma: float = 0.99,
+    tau: float = 0.005,
+    batch: int = 256,
+    hidden: tuple[int, ...] = (256, 256),
 ) -> Algorithm:
     """The policy's loss on logged transitions is
 

@@ -16,11 +16,16 @@ class Space(NamedTuple):
     observations: numbers in an observation, D.
     actions: choices, of a policy that chooses; None for one whose actions are vectors.
     dimensions: numbers in an action, A; None for a policy that chooses.
+    low, high: the bounds of an action, [A]; None where a policy has none.
+
+    Networks read actions scaled from the bounds to [-1, 1].
     """
 
     observations: int
     actions: int | None = None
     dimensions: int | None = None
+    low: tuple[float, ...] | None = None
+    high: tuple[float, ...] | None = None
 
 
 class Network(Part):

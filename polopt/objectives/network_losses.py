@@ -178,17 +178,17 @@ class ValueAscent(NetworkObjective):
 
 
 class ProposedActionError(Regulariser):
-    """|a - pi(s)|^2 / A: the squared distance of the policy's action from the logged one, a mean over the dimensions.
+    """|a - pi(s)|^2 / A: the squared distance of the policy's action from the logged one, scaled from their bounds to
+    [-1, 1], a mean over the dimensions.
 
     Source: Fujimoto and Gu 2021, arXiv 2106.06860.
     """
 
-    reads = frozenset({"extras.action"})
-    policy_outputs = frozenset({NetworkOutput("action", proposal=NOW).name})
+    policy_outputs = frozenset({NetworkOutput("action").name, NetworkOutput("action", proposal=NOW).name})
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
-        proposed = evaluated(evaluation, NetworkOutput("action", proposal=NOW))
-        return (proposed - experience.extras["action"]).square().mean(-1)
+        logged, proposed = (evaluated(evaluation, NetworkOutput("action", proposal=p)) for p in (None, NOW))
+        return (proposed - logged.detach()).square().mean(-1)
 
 
 class NetworkAdvantageWeight(Weight):

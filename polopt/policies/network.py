@@ -6,9 +6,9 @@ import copy
 import itertools
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, Self
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -16,32 +16,29 @@ from torch import Generator, Tensor, nn
 
 from polopt.evaluation import Evaluation
 from polopt.experience import Experience
+from polopt.networks import Space
+from polopt.policies.heads import LOG_STD, Action, Bounded, HeadError, HeadName, Law, head_of
+from polopt.policies.normaliser import ObservationNormaliser
 
+__all__ = ["LOG_STD", "Action", "Activation", "NetworkPolicy"]
 Activation = Literal["tanh", "relu"]
-# The logarithm of the standard deviation is kept in this range.
-LOG_STD = (-20.0, 2.0)
-
-
-class Action(NamedTuple):
-    """A decision for each of N environments.
-
-    action: [N] int64, or [N, A].
-    logp: [N], its log-probability or log-density.
-    """
-
-    action: Tensor
-    logp: Tensor
 
 
 class NetworkPolicy(nn.Module):
     """A policy pi(a | s) and a critic V(s), each a multilayer perceptron of its own.
 
-    With `actions` n the policy is categorical over n choices. With `dimensions` A it is Gaussian, with a mean of shape
-    [A] that depends on the state and a standard deviation that does not; the log-probability of an action is the sum
-    over its dimensions.
+    With `actions` n the policy chooses among n; with `dimensions` A an action is a vector [A]. The head is the
+    distribution that the actor's outputs determine.
 
     observations: numbers in an observation, D.
+    head: categorical for choices; for vectors gaussian, whose standard deviation depends on no state,
+        squashed_gaussian, beta or deterministic. None is the first that fits.
+    low, high: the bounds of a vector, [A]; the Gaussian has none.
+    normalise: whether observations are normalised by the mean and standard deviation of those of training so far.
     hidden: widths of the hidden layers.
+
+    Raises:
+        HeadError: the head does not fit the actions.
     """
 
     def __init__(
@@ -50,6 +47,10 @@ class NetworkPolicy(nn.Module):
         observations: int,
         actions: int | None = None,
         dimensions: int | None = None,
+        head: HeadName | None = None,
+        low: Sequence[float] | None = None,
+        high: Sequence[float] | None = None,
+        normalise: bool = False,
         hidden: Iterable[int] = (64, 64),
         activation: Activation = "tanh",
         seed: int = 0,
@@ -64,64 +65,90 @@ class NetworkPolicy(nn.Module):
             "hidden": list(hidden),
             "activation": activation,
         }
+        default: HeadName = "categorical" if dimensions is None else "gaussian"
+        name = head or default
+        bounds = [[*b] if b is not None else [s * math.inf] * (dimensions or 0) for s, b in ((-1, low), (1, high))]
+        self.head = head_of(name, actions, *bounds)
+        if name != default:  # a saved policy of the default head has no such settings
+            self.settings |= {"head": name, "low": bounds[0], "high": bounds[1]}
+        self.settings |= {"normalise": True} if normalise else {}
         generator = torch.Generator().manual_seed(seed)
-        outputs = actions if actions is not None else int(dimensions or 0)
         layers = [observations, *self.settings["hidden"]]
-        self.actor = _perceptron([*layers, outputs], activation, 0.01, generator)
+        self.actor = _perceptron([*layers, self.head.outputs], activation, 0.01, generator)
         self.critic = _perceptron([*layers, 1], activation, 1.0, generator)
-        self.log_std = None if dimensions is None else nn.Parameter(torch.zeros(dimensions))
+        self.log_std = nn.Parameter(torch.zeros(self.head.outputs)) if self.head.free_std else None
+        self.normaliser = ObservationNormaliser(observations) if normalise else None
 
     @property
     def device(self) -> torch.device:
         return next(self.parameters()).device
 
+    @property
+    def space(self) -> Space:
+        """The numbers that the policy reads and decides on."""
+        settings, bounds = self.settings, {}
+        if isinstance(self.head, Bounded):
+            bounds = {"low": tuple(settings["low"]), "high": tuple(settings["high"])}
+        return Space(settings["observations"], settings["actions"], settings["dimensions"], **bounds)
+
+    def law(self, observation: Tensor, legal: Tensor | None = None) -> Law:
+        """Returns the law of the decision after each observation [..., D]. legal: [..., n] bool, choices to take."""
+        return self.head.law(self.actor(self._normalised(observation)), self.log_std, legal)
+
+    def value(self, observation: Tensor) -> Tensor:
+        """Returns the critic's value [...] of each observation [..., D]."""
+        value: Tensor = self.critic(self._normalised(observation))[..., 0]
+        return value
+
     @torch.no_grad()
-    def act(self, observation: Tensor, generator: Generator, *, greedy: bool = False) -> Action:
+    def act(
+        self, observation: Tensor, generator: Generator, *, greedy: bool = False, legal: Tensor | None = None
+    ) -> Action:
         """Samples an action for each observation [N, D]; the most likely one if greedy."""
-        output = self.actor(observation)
-        if self.log_std is None:
-            logp = output.log_softmax(-1)
-            noise = torch.rand(logp.shape, generator=generator).clamp(min=1e-20).to(logp)
-            choice = (logp if greedy else logp - (-noise.log()).log()).argmax(-1)  # Gumbel's maximum
-            return Action(choice, logp.gather(-1, choice[..., None])[..., 0])
-        noise = torch.zeros_like(output) if greedy else torch.randn(output.shape, generator=generator).to(output)
-        action = output + self._log_std().exp() * noise
-        return Action(action, self._log_density(output, action))
+        law = self.law(observation, legal)
+        if not greedy:
+            return self.head.sample(law, generator)
+        mode = self.head.mode(law)
+        return Action(mode, self.head.logp(law, mode))
+
+    def propose(self, observation: Tensor, generator: Generator) -> Action:
+        """Samples an action for each observation [N, D]; action and logp have a gradient through the sample.
+
+        Raises:
+            HeadError: the head is categorical, whose samples have no gradient.
+        """
+        if not self.head.reparameterised:
+            raise HeadError(
+                f"samples of a {self.head.name} head have no gradient; take an environment whose actions are a Box, or "
+                "a method that reads log-probabilities"
+            )
+        return self.head.sample(self.law(observation), generator)
 
     def evaluate(self, experience: Experience, needs: Iterable[str] = (), *, top: int = 0) -> Evaluation:
         """Evaluates the policy on the decisions of a batch.
 
-        Reads `extras["observation"]` [B, T + 1, D], the state before each decision and after the last one, and
-        `extras["action"]`, [B, T] int64 or [B, T, A]. Returns logp [B, T] and, if they are among `needs`, the entropy
-        of the decision and the value before it; with the value also final_value [B, T], the value after each decision.
+        Reads `extras["observation"]` [B, T + 1, D], the state before each decision and after the last one,
+        `extras["action"]`, [B, T] int64 or [B, T, A], and, where the environment has illegal choices,
+        `extras["legal"]` [B, T, n] bool. Returns logp [B, T] and, if they are among `needs`, the entropy of the
+        decision and the value before it; with the value also final_value [B, T], the value after each decision.
         """
         needs = frozenset(needs)
         observation, action = experience.extras["observation"], experience.extras["action"]
-        output = self.actor(observation[:, :-1])
-        if self.log_std is None:
-            log_p = output.log_softmax(-1)
-            logp = log_p.gather(-1, action[..., None])[..., 0]
-            entropy = -(log_p.exp() * log_p).sum(-1)
-        else:
-            logp = self._log_density(output, action)
-            entropy = (self._log_std() + 0.5 * math.log(2 * math.pi * math.e)).sum().expand_as(logp)
-        found: dict[str, Any] = {"entropy": entropy} if "entropy" in needs else {}
+        law = self.law(observation[:, :-1], experience.extras.get("legal"))
+        logp = self.head.logp(law, action)
+        found: dict[str, Any] = {"entropy": self.head.entropy(law)} if "entropy" in needs else {}
         if "value" in needs:
-            value = self.critic(observation)[..., 0]
+            value = self.value(observation)
             found |= {"value": value[:, :-1], "final_value": value[:, 1:].detach()}
         return Evaluation(logp=logp, support=experience.support, **found)
 
-    def _log_std(self) -> Tensor:
-        assert self.log_std is not None
-        return self.log_std.clamp(*LOG_STD)
+    def _normalised(self, observation: Tensor) -> Tensor:
+        return observation if self.normaliser is None else self.normaliser(observation)
 
-    def _log_density(self, mean: Tensor, action: Tensor) -> Tensor:
-        scaled = (action - mean) / self._log_std().exp()
-        return (-0.5 * scaled.square() - self._log_std() - 0.5 * math.log(2 * math.pi)).sum(-1)
-
-    def own_parameters(self) -> dict[str, nn.Parameter]:
-        """Returns the parameters that can change, by name."""
-        return dict(self.named_parameters())
+    def own_parameters(self) -> dict[str, Tensor]:
+        """Returns the parameters that can change, and the statistics of the normaliser, by name."""
+        statistics = {} if self.normaliser is None else dict(self.normaliser.named_buffers(prefix="normaliser"))
+        return {**dict(self.named_parameters()), **statistics}
 
     def frozen(self) -> Self:
         """Returns a copy without gradient."""

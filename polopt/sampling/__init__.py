@@ -43,7 +43,7 @@ from polopt.sampling.successes import SuccessReplay
 from polopt.sampling.task_samplers import ConsecutiveTasks, Curriculum
 from polopt.sampling.task_table import TaskTable
 from polopt.sampling.temperature import EntropyTemperature
-from polopt.sampling.transitions import TransitionReplay
+from polopt.sampling.transitions import TransitionReplay, transition_rows
 
 __all__ = [
     "AveragedPolicy",
@@ -114,5 +114,6 @@ __all__ = [
     "predictor_loss",
     "select_rows",
     "self_bleu",
+    "transition_rows",
     "with_opponents",
 ]

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
+from torch import Tensor
 
 from polopt.experience import Experience
 from polopt.sampling.parts import Sampling
@@ -51,13 +55,36 @@ class TransitionReplay(Sampling):
     def batch_rows(self, rows: int) -> int:
         return self.rows
 
-    def forward(self, source: TransitionSource) -> Experience:
+    def forward(self, source: Any) -> Experience:
         logged = round(self.logged * self.rows)
-        parts = []
+        parts: list[Experience] = []
         if logged < self.rows:
-            play = {"steps": self.steps, "start": self.start, "capacity": self.capacity, "noise": self.noise}
-            parts.append(source.transitions(self.rows - logged, **play))
+            stored: TransitionSource = source
+            parts.append(
+                stored.transitions(
+                    self.rows - logged, steps=self.steps, start=self.start, capacity=self.capacity, noise=self.noise
+                )
+            )
         if logged:
             parts.append(source.logged_transitions(logged))
         batch = parts[0] if len(parts) == 1 else Experience.join(parts)
         return batch.replace(group=torch.arange(self.rows, device=batch.device))
+
+
+def transition_rows(columns: Mapping[str, Tensor]) -> Experience:
+    """Returns transitions as rows of one decision.
+
+    columns: observation and next_observation [N, D], action [N] or [N, A], reward, terminated, truncated [N].
+    """
+    reward, terminated, truncated = (columns[name][:, None] for name in ("reward", "terminated", "truncated"))
+    return Experience(
+        mask=torch.ones_like(terminated),
+        reward=reward,
+        terminated=terminated,
+        truncated=truncated,
+        group=torch.arange(len(reward)),
+        extras={
+            "observation": torch.stack([columns["observation"], columns["next_observation"]], 1),
+            "action": columns["action"][:, None],
+        },
+    )

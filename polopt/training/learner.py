@@ -19,8 +19,8 @@ from polopt.experience import Experience
 from polopt.fields import OLD
 from polopt.metrics import logp_mismatch
 from polopt.names import nearest
+from polopt.network_training import NetworkTraining
 from polopt.policies.sharded import laid, whole
-from polopt.training.networks import NetworkTraining
 from polopt.training.noise import NoiseMeter
 from polopt.training.process_group import ProcessGroup, blank, nothing
 from polopt.training.specs import OptimiserSpec, StageSpec

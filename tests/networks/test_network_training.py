@@ -12,6 +12,7 @@ from torch import nn
 
 from polopt.algorithm import Algorithm
 from polopt.credit import ConstantAdvantage
+from polopt.network_training import NetworkTraining
 from polopt.networks import LearnedNetwork, QNetwork, Temperature, ValueNetwork
 from polopt.objectives import (
     Backup,
@@ -31,7 +32,6 @@ from polopt.objectives import (
 from polopt.outputs import NetworkOutput, Proposal, output_of
 from polopt.rewards import EnvironmentReward
 from polopt.training.learner import Learner
-from polopt.training.networks import NetworkTraining
 from polopt.training.specs import OptimiserSpec, StageSpec
 
 GAMMA, TAU = 0.9, 0.1

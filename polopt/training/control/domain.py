@@ -12,13 +12,18 @@ import gymnasium
 import torch
 from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import VectorEnv
+from torch import Tensor
 
 from polopt import ops
+from polopt.algorithm import Algorithm
 from polopt.capabilities import CORE_FIELDS, Capabilities
 from polopt.config import ConfigError
 from polopt.experience import Experience
 from polopt.metrics import Interval, t_interval
+from polopt.outputs import output_of
+from polopt.policies.heads import HeadError
 from polopt.policies.network import NetworkPolicy
+from polopt.training.control.logged import load_transitions
 from polopt.training.control.recipe import ControlRecipe
 from polopt.training.control.replay_source import ReplaySource
 from polopt.training.control.source import StepSource
@@ -34,7 +39,7 @@ CONTROL = Capabilities(
     advantage_fields=_FIELDS,
     loss_fields=_FIELDS,
     policy_outputs=frozenset({"entropy", "value"}),
-    source_capabilities=frozenset({"fragments", "transitions"}),
+    source_capabilities=frozenset({"fragments", "transitions", "logged_transitions"}),
     networks=True,
     teaches=False,
     clauses={
@@ -92,6 +97,39 @@ class ControlDomain(NetworkDomain):
         self._folder = Path()
         self.evaluated = self._environments(min(COPIES, recipe.evaluation.problems))
         self.set_policy(_policy_for(self.evaluated, recipe))
+        for name, algorithm in self.algorithms.items():
+            self._check_head(name, algorithm)
+        self.logged = self._logged()
+
+    def _check_head(self, stage: str, algorithm: Algorithm) -> None:
+        """Refuses an algorithm that reads of the policy what its head has not."""
+        head = self.policy.head
+        outputs = [output for name in algorithm.required_outputs if (output := output_of(name)) is not None]
+        proposals = [output for output in outputs if output.proposal is not None]
+        if proposals and not head.reparameterised:
+            raise ConfigError(
+                f"stages.{stage}: its policy climbs a critic's value through its action, and a choice has no gradient; "
+                "take an environment whose actions are a Box, or another method, as ppo"
+            )
+        reads_logp = algorithm.objective.reads_logp or any(output.network == "logp" for output in proposals)
+        if reads_logp and head.name == "deterministic":
+            raise ConfigError(
+                f"stages.{stage}: its policy needs the density of actions, and policy.head = 'deterministic' has none; "
+                "set it to squashed_gaussian"
+            )
+        if "logged_transitions" in algorithm.sampling.source_capabilities and self.recipe.transitions is None:
+            raise ConfigError(
+                f"stages.{stage}: it learns from logged transitions; set transitions to a file of them, or to the "
+                "folder of a run that stored some"
+            )
+
+    def _logged(self) -> dict[str, Tensor] | None:
+        path = self.recipe.transitions
+        if path is None:
+            return None
+        space = self.policy.space
+        action = () if space.dimensions is None else (space.dimensions,)
+        return load_transitions(path, "transitions", observations=space.observations, action=action)
 
     def _environments(self, copies: int) -> VectorEnv:
         spec = self.recipe.environment
@@ -128,7 +166,9 @@ class ControlDomain(NetworkDomain):
             seed=seed,
             generator=self.sampling,
             folder=self._folder / f"transitions-{stage}",
+            training=True,
             checkpoint_every=self.recipe.checkpoint.every,
+            logged=self.logged,
         )
         return self._played
 
@@ -191,8 +231,12 @@ def _policy_for(environments: VectorEnv, recipe: ControlRecipe) -> NetworkPolicy
         settings["actions"] = int(decided.n)
     elif isinstance(decided, Box):
         settings["dimensions"] = int(torch.tensor(decided.shape).prod())
+        settings |= {"low": decided.low.reshape(-1).tolist(), "high": decided.high.reshape(-1).tolist()}
     else:
         raise ConfigError(
             f"environment.id = {recipe.environment.id!r}: actions must be Discrete or a Box, found {decided}"
         )
-    return NetworkPolicy(**settings, **recipe.policy.model_dump(), seed=recipe.seed_of("policy"))
+    try:
+        return NetworkPolicy(**settings, **recipe.policy.model_dump(), seed=recipe.seed_of("policy"))
+    except HeadError as error:
+        raise ConfigError(str(error)) from None

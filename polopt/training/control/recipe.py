@@ -7,6 +7,7 @@ from typing import Literal
 import pydantic
 
 from polopt.config import Config, ConfigError, PlainMap
+from polopt.policies.heads import HeadName
 from polopt.policies.network import Activation
 from polopt.training.recipe import Recipe
 from polopt.training.specs import EvaluationSpec, Positive, StageSpec
@@ -28,10 +29,15 @@ class NetworkSpec(Config):
 
     hidden: widths of their hidden layers.
     activation: between the layers.
+    head: the distribution of an action: categorical for choices; for vectors gaussian, squashed_gaussian, beta or
+        deterministic. null is categorical or gaussian.
+    normalise: whether observations are normalised by the mean and standard deviation of those of training so far.
     """
 
     hidden: tuple[Positive, ...] = (64, 64)
     activation: Activation = "tanh"
+    head: HeadName | None = None
+    normalise: bool = False
 
 
 class ReturnEvaluationSpec(EvaluationSpec):
@@ -56,6 +62,7 @@ class ControlRecipe(Recipe):
 
     environment: what the policy acts in; each of a stage's `rows` is a copy of it.
     policy: the network.
+    transitions: a file of logged transitions, or the folder of a run that stored some, for stages that learn from them.
     """
 
     kind: Literal["control"] = "control"
@@ -63,6 +70,7 @@ class ControlRecipe(Recipe):
     policy: NetworkSpec = NetworkSpec()
     stages: dict[str, StageSpec]
     evaluation: ReturnEvaluationSpec = ReturnEvaluationSpec()
+    transitions: str | None = None
 
     def require_installed(self) -> None:
         try:

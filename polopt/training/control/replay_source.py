@@ -13,6 +13,7 @@ from torch import Generator, Tensor
 
 from polopt.experience import Experience
 from polopt.policies.network import Action, NetworkPolicy
+from polopt.sampling import transition_rows
 from polopt.training.control.source import StepSource
 from polopt.training.control.transition_store import TransitionStore
 
@@ -37,16 +38,20 @@ class UniformPolicy:
 
 
 class NoisyPolicy:
-    """A policy's most likely action with Gaussian noise, within [-1, 1]; `logp` is 0, without meaning."""
+    """A policy's most likely action with Gaussian noise, within the bounds; `logp` is 0, without meaning.
 
-    def __init__(self, policy: NetworkPolicy, noise: float) -> None:
-        self.device, self._policy, self._noise = policy.device, policy, noise
+    noise: its standard deviation, in half widths of the bounds low and high, [A].
+    """
+
+    def __init__(self, policy: NetworkPolicy, noise: float, low: Tensor, high: Tensor) -> None:
+        self.device, self._policy = policy.device, policy
+        self._low, self._high, self._noise = low, high, noise * (high - low) / 2
 
     def act(self, observation: Tensor, generator: Generator, *, greedy: bool = False) -> Action:
         """Samples an action for each observation, [N, D]."""
         action = self._policy.act(observation, generator, greedy=True).action
         noise = torch.randn(action.shape, generator=generator).to(action) * self._noise
-        return Action((action + noise).clamp(-1, 1), action.new_zeros(len(action)))
+        return Action((action + noise).clamp(self._low, self._high), action.new_zeros(len(action)))
 
 
 class ReplaySource(StepSource):
@@ -66,10 +71,14 @@ class ReplaySource(StepSource):
         generator: Generator,
         folder: Path,
         checkpoint_every: int,
+        training: bool = False,
         logged: Mapping[str, Tensor] | None = None,
     ) -> None:
-        super().__init__(environments, policy, seed=seed, generator=generator)
+        super().__init__(environments, policy, seed=seed, generator=generator, training=training)
         self.folder, self.checkpoint_every, self.logged = folder, checkpoint_every, logged
+        space: Any = environments.single_action_space
+        bounds = [] if policy.space.dimensions is None else [space.low, space.high]
+        self._low, self._high = (torch.as_tensor(b.reshape(-1)) for b in bounds) if bounds else (torch.zeros(0),) * 2
         self._store: TransitionStore | None = None
         self._written = 0
         self._ended: list[tuple[float, float, bool]] = []
@@ -91,26 +100,18 @@ class ReplaySource(StepSource):
         """See `sampling.source_protocols.TransitionSource`."""
         while self._written < start:
             self._play(UniformPolicy(self.policy, self._low, self._high), steps, capacity)
-        store = self._play(NoisyPolicy(self.policy, noise) if noise else self.policy, steps, capacity)
-        return self._batch(store.draw(rows, self.generator))
+        store = self._play(self._noisy(noise), steps, capacity)
+        return transition_rows(store.draw(rows, self.generator)).to(self.policy.device)
+
+    def _noisy(self, noise: float) -> Any:
+        return NoisyPolicy(self.policy, noise, self._low, self._high) if noise else self.policy
 
     def logged_transitions(self, rows: int) -> Experience:
         """See `sampling.source_protocols.LoggedTransitionSource`."""
         assert self.logged is not None  # refused at the door
         place = torch.randint(len(self.logged["reward"]), (rows,), generator=self.generator)
-        return self._batch({name: column[place] for name, column in self.logged.items()})
-
-    def _batch(self, drawn: Mapping[str, Tensor]) -> Experience:
-        reward, terminated, truncated = (drawn[name][:, None] for name in ("reward", "terminated", "truncated"))
-        observation = torch.stack([drawn["observation"], drawn["next_observation"]], 1)
-        return Experience(
-            mask=torch.ones_like(terminated),
-            reward=reward,
-            terminated=terminated,
-            truncated=truncated,
-            group=torch.arange(len(reward)),
-            extras={"observation": observation, "action": drawn["action"][:, None]},
-        ).to(self.policy.device)
+        drawn = {name: column[place] for name, column in self.logged.items()}
+        return transition_rows(drawn).to(self.policy.device)
 
     def _play(self, actor: Any, steps: int, capacity: int) -> TransitionStore:
         own, self.policy = self.policy, actor

@@ -19,18 +19,28 @@ class StepSource:
     """A source of fragments of `rows` copies of an environment, played by the current policy.
 
     environments: with next-step autoreset: the step after an episode's end resets the copy, and its action decides
-    nothing. seed: of the environments. generator: of the actions.
+    nothing. seed: of the environments. generator: of the actions. training: whether the policy's normaliser of
+    observations counts those of the fragments; it normalises with those of the fragments before.
 
     Environments cannot be saved. So all copies are reset whenever the position is read for a checkpoint, in an
     undisturbed run as well as after a resume, with seeds that follow from the number of fragments so far: a resumed run
     continues bit for bit.
     """
 
-    def __init__(self, environments: VectorEnv, policy: NetworkPolicy, *, seed: int, generator: Generator) -> None:
+    def __init__(
+        self,
+        environments: VectorEnv,
+        policy: NetworkPolicy,
+        *,
+        seed: int,
+        generator: Generator,
+        training: bool = False,
+    ) -> None:
         mode = environments.metadata.get("autoreset_mode")
         if mode != AutoresetMode.NEXT_STEP:
             raise ValueError(f"StepSource: environments need next-step autoreset, found {mode}")
         self.environments, self.policy, self.seed, self.generator = environments, policy, seed, generator
+        self.normaliser = policy.normaliser if training else None
         self.rows = self.size = environments.num_envs
         self._fragment_count, self._steps, self._seconds = 0, 0, 0.0
         self._observation: Tensor | None = None
@@ -46,6 +56,8 @@ class StepSource:
         if self._observation is None:
             self._reset()
         assert self._observation is not None
+        if self.normaliser is not None:
+            self.normaliser.advance()
         observations, columns = [self._observation], []
         for _ in range(steps):
             acted = self.policy.act(self._observation.to(self.policy.device), self.generator, greedy=greedy)
@@ -58,7 +70,10 @@ class StepSource:
         extras = {name: found.pop(name) for name in ("action", "episode_return", "episode_length")}
         extras["observation"] = torch.stack(observations, 1)
         batch = Experience(**found, group=torch.arange(self.rows), extras=extras)
-        return batch.to(self.policy.device)
+        batch = batch.to(self.policy.device)
+        if self.normaliser is not None:
+            self.normaliser.observe(batch.extras["observation"][:, :-1][batch.mask])
+        return batch
 
     def _reset(self) -> None:
         observation, _ = self.environments.reset(seed=(self.seed + 1_000_003 * self._fragment_count) % 2**31)

@@ -150,6 +150,19 @@ def test_continuous_actions(tmp_path: Path) -> None:
     assert NetworkPolicy.load(tmp_path / "run" / "policy").log_std is not None
 
 
+@pytest.mark.parametrize("head", ["squashed_gaussian", "beta"])
+def test_a_run_with_another_head_and_a_normaliser_goes_on(tmp_path: Path, head: str) -> None:
+    made = recipe(**{"environment": {"id": "Pendulum-v1"}, "policy.head": head, "policy.normalise": True})
+    whole = left_by(train(made, tmp_path / "whole").folder)
+    with pytest.raises(Stop):
+        train(made, tmp_path / "run", watchers=(StopAt(2),))
+    assert left_by(resume(tmp_path / "run").folder) == whole
+    policy = NetworkPolicy.load(tmp_path / "run" / "policy")
+    assert policy.head.name == head
+    assert policy.normaliser is not None
+    assert policy.normaliser.count == 4 * 4 * 16  # steps, rows, decisions: no episode ends so early
+
+
 def test_two_methods_are_compared_in_returns(tmp_path: Path) -> None:
     changes = [("--set", f"{k}={json.dumps(v)}") for k, v in {**SMALL, "stages.rl.steps": 2}.items()]
     other = "{name: ppo, kl: 0.0, gamma: 0.5, value_clip: null}"
@@ -226,6 +239,7 @@ def odd() -> Iterator[None]:
         ),
         ({"stages.rl.but.credit": {"part": "methods.score.TurnAdvantage"}}, r"TurnAdvantage needs .*turn"),
         ({"stages.rl.but.credit": {"part": "credit.RelativeAdvantage"}}, r"ValueLoss needs value_target"),
+        ({"policy.head": "beta"}, r"policy.head = 'beta' does not fit the environment's actions, 2 choices"),
         ({"stages.rl.row": 3}, r"stages.rl.row.*rows"),
         ({"limits": 3}, r"limits"),
         ({"evaluation.problem": 3}, r"evaluation.problem.*problems"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import gymnasium
+import numpy as np
 import pytest
 import torch
 from gymnasium.vector import AutoresetMode
@@ -137,3 +138,26 @@ def test_gae_episode_by_episode(cut: str) -> None:
             assert found.advantage[i, t].item() == pytest.approx(carry, abs=2e-5)
             assert found.value_target[i, t].item() == pytest.approx(carry + value, abs=2e-5)
     assert kinds == {"terminated", "truncated", "open"}
+
+
+def test_a_normaliser_counts_the_observations_of_training() -> None:
+    environments = gymnasium.make_vec("CartPole-v1", num_envs=COPIES, vectorization_mode="sync")
+    policy = NetworkPolicy(observations=4, actions=2, hidden=(8,), normalise=True)
+    normaliser = policy.normaliser
+    assert normaliser is not None
+    source = StepSource(environments, policy, seed=1, generator=torch.Generator().manual_seed(4), training=True)
+    seen = []
+    for _ in range(3):
+        counted = np.concatenate(seen) if seen else None
+        batch = source.fragments(STEPS)
+        shift = np.zeros(4) if counted is None else counted.mean(0)
+        np.testing.assert_allclose(normaliser.shift, shift, rtol=1e-12)  # that of the fragments before
+        torch.testing.assert_close(policy.evaluate(batch).logp[batch.mask], batch.rollout_logp[batch.mask])
+        seen.append(batch.extras["observation"][:, :-1][batch.mask].double().numpy())
+    everything = np.concatenate(seen)
+    assert normaliser.count == len(everything)
+    np.testing.assert_allclose(normaliser.mean, everything.mean(0), rtol=1e-12)
+    np.testing.assert_allclose(normaliser.squares / normaliser.count, everything.var(0), rtol=1e-10)
+    before = {name: value.clone() for name, value in policy.state_dict().items()}
+    StepSource(environments, policy, seed=1, generator=torch.Generator()).fragments(STEPS)  # an evaluation
+    assert all(torch.equal(value, before[name]) for name, value in policy.state_dict().items())

@@ -29,7 +29,8 @@ class NetworkEvaluator:
     target_policy: the policy's target copy, if there is one.
     generator: of the noise of proposed actions.
 
-    Every action that is proposed at a state in one call is drawn once, for all outputs that are read there.
+    Networks read actions scaled from their bounds to [-1, 1], and densities are of the scaled ones. Every action that
+    is proposed at a state in one call is drawn once, for all outputs that are read there.
     """
 
     def __init__(
@@ -43,6 +44,8 @@ class NetworkEvaluator:
     ) -> None:
         self.policy, self.modules, self.targets, self.target_policy = policy, modules, targets, target_policy
         self.generator, self.specs = generator, specs
+        low, high = (None if bound is None else torch.tensor(bound) for bound in (policy.space.low, policy.space.high))
+        self.bounds = None if low is None or high is None else ((low + high) / 2, (high - low) / 2)
 
     def evaluate(
         self, experience: Experience, needs: Iterable[str] = (), *, top: int = 0, logp: bool = True
@@ -74,7 +77,9 @@ class NetworkEvaluator:
     ) -> Tensor:
         observation = experience.extras["observation"]
         state = observation[:, 1:] if output.next else observation[:, :-1]
-        action = experience.extras["action"]
+        action = self._scaled(experience.extras["action"])
+        if output.network == "action" and output.proposal is None:
+            return action
         if output.proposal is not None:
             key = output.proposal, output.next
             # What stands in a target has no gradient, and needs no graph.
@@ -90,10 +95,19 @@ class NetworkEvaluator:
             found: Tensor = module(state, action) if reads_action else module(state)
         return found
 
+    def _scaled(self, action: Tensor) -> Tensor:
+        """Scales actions from their bounds to [-1, 1]."""
+        if self.bounds is None:
+            return action
+        middle, half = self.bounds
+        return (action - middle.to(action)) / half.to(action)
+
     def _propose(self, proposal: Proposal, state: Tensor) -> tuple[Tensor, Tensor]:
         policy = self.target_policy if proposal.target else self.policy
         shape = state.shape[:-1]
         action, logp = policy.propose(state.flatten(0, -2), self.generator)
+        if self.bounds is not None:
+            action, logp = self._scaled(action), logp + self.bounds[1].log().sum()
         if proposal.noise:
             noise = torch.randn(action.shape, generator=self.generator).to(action) * proposal.noise
             action = (action + noise.clamp(-proposal.clip, proposal.clip)).clamp(-1, 1)

@@ -1,0 +1,316 @@
+"""Heads: the distributions of a decision that a network's outputs determine."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Generator, Tensor, nn
+from torch.nn.functional import softplus
+
+from polopt.errors import UserError
+
+HeadName = Literal["categorical", "gaussian", "squashed_gaussian", "beta", "deterministic"]
+# The logarithm of the standard deviation is kept in this range.
+LOG_STD = (-20.0, 2.0)
+# Actions are kept this far inside of their bounds, as a fraction of the range, where a density has to be computed.
+MARGIN = 1e-6
+Law = tuple[Tensor, ...]
+
+
+class HeadError(UserError, ValueError):
+    """A head cannot compute what is needed of it. The message names the head and another one."""
+
+
+class Action(NamedTuple):
+    """A decision for each of N environments.
+
+    action: [N] int64, or [N, A].
+    logp: [N], its log-probability or log-density.
+    """
+
+    action: Tensor
+    logp: Tensor
+
+
+class Head(nn.Module):
+    """A family of distributions over decisions. A law is the tuple of its parameters, each [..., A] or [..., n].
+
+    outputs: numbers that the network gives.
+    free_std: whether the logarithm of the standard deviation, [A], is a parameter of the policy that no state changes.
+    reparameterised: whether a sample is a differentiable function of the law.
+    """
+
+    name: HeadName
+    outputs: int
+    free_std = False
+    reparameterised = True
+
+    def law(self, output: Tensor, log_std: Tensor | None = None, legal: Tensor | None = None) -> Law:
+        """Returns the law for network outputs [..., outputs]. legal: [..., n] bool, the choices that may be taken."""
+        raise NotImplementedError
+
+    def sample(self, law: Law, generator: Generator) -> Action:
+        """Samples a decision of each law."""
+        raise NotImplementedError
+
+    def mode(self, law: Law) -> Tensor:
+        """Returns the decision of the largest probability or density; of a squashed Gaussian, the squashed mean."""
+        raise NotImplementedError
+
+    def logp(self, law: Law, action: Tensor) -> Tensor:
+        """Returns the log-probability or log-density [...] of decisions."""
+        raise NotImplementedError
+
+    def entropy(self, law: Law) -> Tensor:
+        """Returns the entropy [...] in nats.
+
+        Raises:
+            HeadError: the head has none in closed form.
+        """
+        raise HeadError(
+            f"the entropy of a {self.name} head has no closed form; set the objective's entropy to 0, or policy.head "
+            "to beta"
+        )
+
+
+class Categorical(Head):
+    """One of n choices, with p proportional to exp(logits) over the legal ones."""
+
+    name = "categorical"
+    reparameterised = False
+
+    def __init__(self, actions: int) -> None:
+        super().__init__()
+        self.outputs = actions
+
+    def law(self, output: Tensor, log_std: Tensor | None = None, legal: Tensor | None = None) -> Law:
+        if legal is not None:  # not -inf: a probability of 0 times it is not a number
+            output = torch.where(legal, output, torch.finfo(output.dtype).min)
+        return (output.log_softmax(-1),)
+
+    def sample(self, law: Law, generator: Generator) -> Action:
+        (log_p,) = law
+        noise = torch.rand(log_p.shape, generator=generator).clamp(min=1e-20).to(log_p)
+        choice = (log_p - (-noise.log()).log()).argmax(-1)  # Gumbel's maximum
+        return Action(choice, self.logp(law, choice))
+
+    def mode(self, law: Law) -> Tensor:
+        return law[0].argmax(-1)
+
+    def logp(self, law: Law, action: Tensor) -> Tensor:
+        return law[0].gather(-1, action[..., None])[..., 0]
+
+    def entropy(self, law: Law) -> Tensor:
+        (log_p,) = law
+        return -(log_p.exp() * log_p).sum(-1)
+
+
+class Gaussian(Head):
+    """A mean that depends on the state and a standard deviation that does not; dimensions are independent."""
+
+    name = "gaussian"
+    free_std = True
+
+    def __init__(self, dimensions: int) -> None:
+        super().__init__()
+        self.outputs = dimensions
+
+    def law(self, output: Tensor, log_std: Tensor | None = None, legal: Tensor | None = None) -> Law:
+        assert log_std is not None
+        return output, log_std.clamp(*LOG_STD)
+
+    def sample(self, law: Law, generator: Generator) -> Action:
+        mean, log_std = law
+        action = mean + log_std.exp() * torch.randn(mean.shape, generator=generator).to(mean)
+        return Action(action, self.logp(law, action))
+
+    def mode(self, law: Law) -> Tensor:
+        return law[0]
+
+    def logp(self, law: Law, action: Tensor) -> Tensor:
+        return _normal(action, *law)
+
+    def entropy(self, law: Law) -> Tensor:
+        mean, log_std = law
+        return (log_std + 0.5 * math.log(2 * math.pi * math.e)).sum().expand(mean.shape[:-1])
+
+
+class Bounded(Head):
+    """A head over a box: an action is low + (high - low) x of some x in [0, 1]^A.
+
+    low, high: [A], finite.
+
+    Raises:
+        HeadError: a bound is not finite.
+    """
+
+    low: Tensor
+    range: Tensor
+
+    def __init__(self, low: Sequence[float], high: Sequence[float]) -> None:
+        super().__init__()
+        if not all(map(math.isfinite, (*low, *high))):
+            raise HeadError(
+                f"policy.head = {self.name!r} needs an action space with finite bounds, found {[*low]!s:.60} to "
+                f"{[*high]!s:.60}; set it to gaussian"
+            )
+        bounds = torch.tensor([[*low], [*high]])
+        self.register_buffer("low", bounds[0], persistent=False)
+        self.register_buffer("range", bounds[1] - bounds[0], persistent=False)
+
+    def _scaled(self, x: Tensor) -> Tensor:
+        return self.low + self.range * x
+
+    def _position(self, action: Tensor) -> Tensor:
+        """Returns x in (0, 1), kept off the ends."""
+        return ((action - self.low) / self.range).clamp(MARGIN, 1 - MARGIN)
+
+
+class SquashedGaussian(Bounded):
+    """The hyperbolic tangent of a Gaussian u, scaled to the box's bounds; mean and spread depend on the state.
+
+        log p(a) = log N(u) - sum of (log(range / 2) + 2 (log 2 - u - softplus(-2 u)))
+
+    of which the last is log(1 - tanh(u)^2) without cancellation. Source: Haarnoja et al. 2018, appendix C. The
+    log-density of a sample is computed from its own u; that of a given action from the inverse, kept `MARGIN` off the
+    bounds.
+    """
+
+    name = "squashed_gaussian"
+
+    def __init__(self, low: Sequence[float], high: Sequence[float]) -> None:
+        super().__init__(low, high)
+        self.outputs = 2 * len(low)
+
+    def law(self, output: Tensor, log_std: Tensor | None = None, legal: Tensor | None = None) -> Law:
+        mean, spread = output.chunk(2, -1)
+        return mean, spread.clamp(*LOG_STD)
+
+    def sample(self, law: Law, generator: Generator) -> Action:
+        mean, log_std = law
+        u = mean + log_std.exp() * torch.randn(mean.shape, generator=generator).to(mean)
+        return Action(self._scaled((u.tanh() + 1) / 2), self._density(law, u))
+
+    def mode(self, law: Law) -> Tensor:
+        return self._scaled((law[0].tanh() + 1) / 2)
+
+    def logp(self, law: Law, action: Tensor) -> Tensor:
+        x = self._position(action)
+        return self._density(law, (x.log() - (-x).log1p()) / 2)
+
+    def _density(self, law: Law, u: Tensor) -> Tensor:
+        return _normal(u, *law) - ((self.range / 2).log() + 2 * (math.log(2) - u - softplus(-2 * u))).sum(-1)
+
+
+class Beta(Bounded):
+    """Beta distributions with parameters 1 + softplus(output), > 1, scaled to the box's bounds.
+
+    Source: Chou, Maturana and Scherer 2017.
+    """
+
+    name = "beta"
+
+    def __init__(self, low: Sequence[float], high: Sequence[float]) -> None:
+        super().__init__(low, high)
+        self.outputs = 2 * len(low)
+
+    def law(self, output: Tensor, log_std: Tensor | None = None, legal: Tensor | None = None) -> Law:
+        return (1 + softplus(output)).chunk(2, -1)
+
+    def sample(self, law: Law, generator: Generator) -> Action:
+        x = _dirichlet(torch.stack(law, -1), generator)[..., 0]
+        action = self._scaled(x.clamp(MARGIN, 1 - MARGIN))
+        return Action(action, self.logp(law, action))
+
+    def mode(self, law: Law) -> Tensor:
+        alpha, beta = law
+        return self._scaled((alpha - 1) / (alpha + beta - 2))
+
+    def logp(self, law: Law, action: Tensor) -> Tensor:
+        alpha, beta = law
+        x = self._position(action)
+        density = (alpha - 1) * x.log() + (beta - 1) * (-x).log1p() - _log_beta(alpha, beta)
+        return (density - self.range.log()).sum(-1)
+
+    def entropy(self, law: Law) -> Tensor:
+        alpha, beta = law
+        total = alpha + beta
+        pulls = (alpha - 1) * alpha.digamma() + (beta - 1) * beta.digamma() - (total - 2) * total.digamma()
+        return (_log_beta(alpha, beta) - pulls + self.range.log()).sum(-1)
+
+
+class Deterministic(Bounded):
+    """One action in each state: tanh of the output, scaled to the box's bounds. Its logp is 0, without meaning."""
+
+    name = "deterministic"
+
+    def __init__(self, low: Sequence[float], high: Sequence[float]) -> None:
+        super().__init__(low, high)
+        self.outputs = len(low)
+
+    def law(self, output: Tensor, log_std: Tensor | None = None, legal: Tensor | None = None) -> Law:
+        return (output,)
+
+    def sample(self, law: Law, generator: Generator) -> Action:
+        action = self.mode(law)
+        return Action(action, self.logp(law, action))
+
+    def mode(self, law: Law) -> Tensor:
+        return self._scaled((law[0].tanh() + 1) / 2)
+
+    def logp(self, law: Law, action: Tensor) -> Tensor:
+        return action.new_zeros(action.shape[:-1])
+
+
+def head_of(name: HeadName, actions: int | None, low: Sequence[float] | None, high: Sequence[float] | None) -> Head:
+    """Returns a head. actions: the number of choices, None for a box. low, high: the bounds of a box, [A].
+
+    Raises:
+        HeadError: the head is not one for such actions.
+    """
+    if (name == "categorical") != (actions is not None):
+        found, fix = ("a box", "gaussian") if actions is None else (f"{actions} choices", "categorical")
+        raise HeadError(f"policy.head = {name!r} does not fit the environment's actions, {found}; set it to {fix}")
+    if actions is not None:
+        return Categorical(actions)
+    assert low is not None
+    assert high is not None
+    if name == "gaussian":
+        return Gaussian(len(low))
+    heads: dict[str, Any] = {"squashed_gaussian": SquashedGaussian, "beta": Beta, "deterministic": Deterministic}
+    made: Head = heads[name](low, high)
+    return made
+
+
+def _normal(x: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:
+    scaled = (x - mean) / log_std.exp()
+    return (-0.5 * scaled.square() - log_std - 0.5 * math.log(2 * math.pi)).sum(-1)
+
+
+def _log_beta(alpha: Tensor, beta: Tensor) -> Tensor:
+    return alpha.lgamma() + beta.lgamma() - (alpha + beta).lgamma()
+
+
+class _Dirichlet(torch.autograd.Function):
+    """Samples of Dirichlet distributions, with the implicit derivative of torch, which approximates it to some 1e-3."""
+
+    @staticmethod
+    def forward(ctx: Any, concentration: Tensor, generator: Generator) -> Tensor:
+        x = torch._sample_dirichlet(concentration.cpu(), generator).to(concentration)
+        ctx.save_for_backward(x, concentration)
+        return x
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None]:
+        x, concentration = ctx.saved_tensors
+        total = concentration.sum(-1, keepdim=True).expand_as(concentration)
+        grad = torch._dirichlet_grad(x, concentration, total)
+        return grad * (slope - (x * slope).sum(-1, keepdim=True)), None
+
+
+def _dirichlet(concentration: Tensor, generator: Generator) -> Tensor:
+    found: Tensor = _Dirichlet.apply(concentration, generator)
+    return found
