@@ -1,0 +1,91 @@
+"""Small problems of logged transitions, and policies that learn from them beside their networks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+
+from polopt.algorithm import Algorithm
+from polopt.network_training import NetworkTraining
+from polopt.policies.heads import HeadName
+from polopt.policies.network import NetworkPolicy
+from polopt.sampling import transition_rows
+
+Log = Mapping[str, Tensor]
+
+
+def decisions(
+    count: int, seed: int, act: Callable[[Tensor, torch.Generator], Tensor], reward: Callable[[Tensor, Tensor], Tensor]
+) -> Log:
+    """Returns a log of single decisions: a state s uniform on [-1, 1], an action of `act`, and its reward.
+
+    act: (s [N], generator) -> a [N] within [-1, 1]. reward: (s [N], a [N]) -> [N].
+    """
+    draw = torch.Generator().manual_seed(seed)
+    state = 2 * torch.rand(count, generator=draw) - 1
+    action = act(state, draw)
+    return {
+        "observation": state[:, None],
+        "next_observation": state[:, None],
+        "action": action[:, None],
+        "reward": reward(state, action),
+        "terminated": torch.ones(count, dtype=torch.bool),
+        "truncated": torch.zeros(count, dtype=torch.bool),
+    }
+
+
+def endless_noise(count: int, seed: int) -> Log:
+    """Returns a log of a process whose rewards are noise N(0, 1) whatever the policy does, so that every value is 0;
+    states and actions are uniform on [-1, 1], and nothing ends."""
+    draw = torch.Generator().manual_seed(seed)
+    state, after, action = (2 * torch.rand(count, 1, generator=draw) - 1 for _ in range(3))
+    never = torch.zeros(count, dtype=torch.bool)
+    rewards = torch.randn(count, generator=draw)
+    return {
+        "observation": state,
+        "next_observation": after,
+        "action": action,
+        "reward": rewards,
+        "terminated": never,
+        "truncated": never,
+    }
+
+
+def learned_from(
+    log: Log, algorithm: Algorithm, *, head: HeadName, steps: int, seed: int, lr: float = 3e-3, batch: int = 64
+) -> tuple[NetworkPolicy, NetworkTraining]:
+    """Trains a policy, and the networks beside it, on minibatches of a log.
+
+    head: of the policy, over actions in [-1, 1]. batch: transitions in a minibatch. steps: minibatches.
+    """
+    draw = torch.Generator().manual_seed(seed)
+    policy = NetworkPolicy(
+        observations=log["observation"].shape[1],
+        dimensions=log["action"].shape[1],
+        head=head,
+        low=[-1.0] * log["action"].shape[1],
+        high=[1.0] * log["action"].shape[1],
+        hidden=(32, 32),
+        activation="relu",
+        seed=seed,
+    )
+    networks = NetworkTraining(policy, algorithm, lr, draw)
+    optimiser = torch.optim.Adam(policy.parameters(), lr)
+    for _ in range(steps):
+        place = torch.randint(len(log["reward"]), (batch,), generator=draw)
+        rows = algorithm.compute_advantages(transition_rows({name: column[place] for name, column in log.items()}))
+        networks.step(rows)
+        if networks.policy_is_due:
+            optimiser.zero_grad()
+            algorithm.objective(rows, networks.evaluate(rows, algorithm.objective)).loss.backward()
+            optimiser.step()
+        networks.move_targets()
+    return policy, networks
+
+
+@torch.no_grad()
+def greedy_actions(policy: NetworkPolicy, states: Tensor) -> Tensor:
+    """Returns the policy's most likely actions [N] in states [N]."""
+    return policy.act(states[:, None], torch.Generator(), greedy=True).action[:, 0]
