@@ -15,7 +15,7 @@ ENTROPY = -0.5
 
 
 def algorithm(**settings: float) -> Algorithm:
-    return sac(hidden=(32, 32), **settings).but({"sampling.logged": 1.0})  # type: ignore[arg-type]
+    return sac(hidden=(32, 32), **settings)  # type: ignore[arg-type]
 
 
 def entropy_after(made: Algorithm, seed: int) -> tuple[float, float]:

@@ -22,7 +22,7 @@ def bias(algorithm: Algorithm, seed: int) -> float:
 
 
 def critics(heads: int) -> Algorithm:
-    changes = {"networks.0.network.heads": heads, "sampling.logged": 1.0, "networks.0.target_tau": 0.05}
+    changes = {"networks.0.network.heads": heads, "networks.0.target_tau": 0.05}
     return td3(gamma=0.9, hidden=(32, 32)).but(changes, policy_target_tau=0.05)
 
 

@@ -31,7 +31,7 @@ def reward_of(algorithm: Algorithm, seed: int) -> float:
 
 
 def offline_td3() -> Algorithm:
-    return td3(hidden=(32, 32), tau=0.05).but({"sampling.logged": 1.0, "sampling.start": 0, "sampling.noise": 0.0})
+    return td3(hidden=(32, 32), tau=0.05)
 
 
 @claim(

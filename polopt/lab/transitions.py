@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
 
 from polopt.algorithm import Algorithm
+from polopt.experience import Experience
 from polopt.network_training import NetworkTraining
 from polopt.policies.heads import HeadName
 from polopt.policies.network import NetworkPolicy
@@ -53,14 +55,29 @@ def endless_noise(count: int, seed: int) -> Log:
     }
 
 
+@dataclasses.dataclass
+class LogSource:
+    """A source that has a log alone."""
+
+    log: Log
+    generator: torch.Generator
+
+    def logged_transitions(self, rows: int) -> Experience:
+        """See `sampling.source_protocols.LoggedTransitionSource`."""
+        place = torch.randint(len(self.log["reward"]), (rows,), generator=self.generator)
+        return transition_rows({name: column[place] for name, column in self.log.items()})
+
+
 def learned_from(
     log: Log, algorithm: Algorithm, *, head: HeadName, steps: int, seed: int, lr: float = 3e-3, batch: int = 64
 ) -> tuple[NetworkPolicy, NetworkTraining]:
-    """Trains a policy, and the networks beside it, on minibatches of a log.
+    """Trains a policy, and the networks beside it, on minibatches of a log; nothing is played.
 
     head: of the policy, over actions in [-1, 1]. batch: transitions in a minibatch. steps: minibatches.
     """
     draw = torch.Generator().manual_seed(seed)
+    algorithm = algorithm.but({"sampling.logged": 1.0, "sampling.rows": batch})
+    source = LogSource(log, draw)
     policy = NetworkPolicy(
         observations=log["observation"].shape[1],
         dimensions=log["action"].shape[1],
@@ -74,8 +91,7 @@ def learned_from(
     networks = NetworkTraining(policy, algorithm, lr, draw)
     optimiser = torch.optim.Adam(policy.parameters(), lr)
     for _ in range(steps):
-        place = torch.randint(len(log["reward"]), (batch,), generator=draw)
-        rows = algorithm.compute_advantages(transition_rows({name: column[place] for name, column in log.items()}))
+        rows = algorithm.with_advantages(algorithm.sampling(source))
         networks.step(rows)
         if networks.policy_is_due:
             optimiser.zero_grad()
