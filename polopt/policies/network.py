@@ -121,7 +121,8 @@ class NetworkPolicy(nn.Module):
         Reads `extras["observation"]` [B, T + 1, D], the state before each decision and after the last one,
         `extras["action"]`, [B, T] int64 or [B, T, A], and, where the environment has illegal choices,
         `extras["legal"]` [B, T, n] bool. Returns logp [B, T] and, if they are among `needs`, the entropy of the
-        decision and the value before it; with the value also final_value [B, T], the value after each decision.
+        decision and the value before it; with the value also final_value [B, T], the value after each decision, of
+        `extras["final_observation"]` [B, T, D] where a source gives it.
         """
         needs = frozenset(needs)
         observation, action = experience.extras["observation"], experience.extras["action"]
@@ -129,8 +130,9 @@ class NetworkPolicy(nn.Module):
         logp = self.head.logp(law, action)
         found: dict[str, Any] = {"entropy": self.head.entropy(law)} if "entropy" in needs else {}
         if "value" in needs:
-            value = self.value(observation)
-            found |= {"value": value[:, :-1], "final_value": value[:, 1:].detach()}
+            value, after = self.value(observation), experience.extras.get("final_observation")
+            final = value[:, 1:] if after is None else self.value(after)
+            found |= {"value": value[:, :-1], "final_value": final.detach()}
         return Evaluation(logp=logp, support=experience.support, **found)
 
     def _normalised(self, observation: Tensor) -> Tensor:

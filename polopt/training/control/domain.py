@@ -9,7 +9,7 @@ from typing import Any
 
 import gymnasium
 import torch
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box, Dict, Discrete
 from gymnasium.vector import VectorEnv
 
 from polopt import ops
@@ -20,12 +20,12 @@ from polopt.metrics import Interval, t_interval
 from polopt.policies.heads import HeadError
 from polopt.policies.network import NetworkPolicy
 from polopt.training.control.recipe import ControlRecipe
-from polopt.training.control.source import StepSource
+from polopt.training.control.source import ACTION_MASK, StepSource
 from polopt.training.network_domain import NetworkDomain, check_one_process
 from polopt.training.process_group import ProcessGroup
 
 _FIELDS = CORE_FIELDS | {
-    *("final_value", "advantage", "extras.observation", "extras.action"),
+    *("final_value", "advantage", "extras.observation", "extras.action", "extras.legal", "extras.final_observation"),
     *("extras.episode_return", "extras.episode_length"),
 }
 CONTROL = Capabilities(
@@ -43,7 +43,7 @@ CONTROL = Capabilities(
     },
 )
 # Copies that play the episodes of an evaluation.
-COPIES = 16
+COPIES = 128
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,8 +92,9 @@ class ControlDomain(NetworkDomain):
 
     def _environments(self, copies: int) -> VectorEnv:
         spec = self.recipe.environment
+        mode = None if spec.vectorization == "auto" else spec.vectorization
         try:
-            environments = gymnasium.make_vec(spec.id, num_envs=copies, vectorization_mode="sync", **spec.settings)
+            environments = gymnasium.make_vec(spec.id, num_envs=copies, vectorization_mode=mode, **spec.settings)
         except (gymnasium.error.Error, TypeError, ValueError, ImportError) as error:
             reason = " ".join(str(error).split())[:300]
             raise ConfigError(f"environment.id = {spec.id!r:.60} cannot be made: {reason}") from None
@@ -165,10 +166,13 @@ class ControlDomain(NetworkDomain):
 
 def _policy_for(environments: VectorEnv, recipe: ControlRecipe) -> NetworkPolicy:
     observed, decided = environments.single_observation_space, environments.single_action_space
+    if isinstance(observed, Dict) and {*observed.spaces} == {"observation", ACTION_MASK}:
+        observed = observed["observation"]
     if not isinstance(observed, Box):
         raise ConfigError(
-            f"environment.id = {recipe.environment.id!r}: observations must be a Box, found {observed}; wrap the "
-            "environment, as with gymnasium.wrappers.FlattenObservation"
+            f"environment.id = {recipe.environment.id!r}: observations must be a Box, or a Dict of observation and "
+            f"{ACTION_MASK}, found {observed!s:.200}; wrap the environment, as with "
+            "gymnasium.wrappers.FlattenObservation"
         )
     settings: dict[str, Any] = {"observations": int(torch.tensor(observed.shape).prod())}
     if isinstance(decided, Discrete):

@@ -18,10 +18,14 @@ class EnvironmentSpec(Config):
 
     id: its registered name, as CartPole-v1, or module:name, whose module registers it.
     settings: what it is made with.
+    vectorization: how its copies are stepped: "vector_entry_point" all at once, in the environment's own vectorised
+        version; "sync" one after another; "async" each in a process of its own. "auto" takes the vectorised version
+        if the environment registers one, else "sync".
     """
 
     id: str
     settings: PlainMap = pydantic.Field(default_factory=dict)
+    vectorization: Literal["auto", "sync", "async", "vector_entry_point"] = "auto"
 
 
 class NetworkSpec(Config):
