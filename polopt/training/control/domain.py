@@ -21,6 +21,7 @@ from polopt.policies.heads import HeadError
 from polopt.policies.network import NetworkPolicy
 from polopt.training.control.recipe import ControlRecipe
 from polopt.training.control.source import ACTION_MASK, StepSource
+from polopt.training.flat_updates import check_compiled
 from polopt.training.network_domain import NetworkDomain, check_one_process
 from polopt.training.process_group import ProcessGroup
 
@@ -86,9 +87,12 @@ class ControlDomain(NetworkDomain):
 
     def __init__(self, recipe: ControlRecipe) -> None:
         super().__init__(recipe, CONTROL)
+        for name, algorithm in self.algorithms.items() if recipe.compiled else ():
+            check_compiled(algorithm.objective, f"stages.{name}", recipe.device)
         self._opened: list[VectorEnv] = []
         self.evaluated = self._environments(min(COPIES, recipe.evaluation.problems))
         self.set_policy(_policy_for(self.evaluated, recipe))
+        self.policy.compiled = recipe.compiled
 
     def _environments(self, copies: int) -> VectorEnv:
         spec = self.recipe.environment

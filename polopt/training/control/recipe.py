@@ -66,11 +66,14 @@ class ControlRecipe(Recipe):
 
     environment: what the policy acts in; each of a stage's `rows` is a copy of it.
     policy: the network.
+    compiled: whether evaluation, objective and backward pass of a minibatch run as one compiled graph. It needs a C++
+        compiler and some seconds before the first step, and objectives whose terms depend on single decisions.
     """
 
     kind: Literal["control"] = "control"
     environment: EnvironmentSpec
     policy: NetworkSpec = NetworkSpec()
+    compiled: bool = False
     stages: dict[str, StageSpec]
     evaluation: ReturnEvaluationSpec = ReturnEvaluationSpec()
 
