@@ -290,7 +290,7 @@ class Experience:
         chosen = torch.arange(len(self), device=self.device) if only is None else only.nonzero().flatten()
         if not len(chosen):
             return ()
-        if binds == "row":
+        if binds != "group":
             return chosen.split(rows)
         self.require({"group"}, by="Experience.split(binds='group')")
         return whole_groups(chosen, self.group[chosen], rows)

@@ -88,6 +88,13 @@ EXTRAS: dict[str, Extra] = {
         Extra("extrapolation", _BT, "float", "weight of a teacher's contrast of two policies", _TEACHER),
         Extra("features", ("B", "T", "F"), "float", "features of each decision in its state", "the source"),
         Extra("feedback", _B, "list", "text with which the world answered, or None", _LANGUAGE),
+        Extra(
+            "final_observation",
+            ("B", "T", "D"),
+            "float",
+            "observation after each decision, where the next column is another episode's",
+            _CONTROL,
+        ),
         Extra("given", _B, "int", "decisions of the demonstrated solution that began the row", _LANGUAGE),
         Extra("greedy_reward", _B, "float", "reward of the greedy answer to the row's prompt", "the loop"),
         Extra("has_teacher_signal", _B, "bool", "rows that the teacher had more context for", _TEACHER),

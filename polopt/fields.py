@@ -21,8 +21,8 @@ class ExperienceError(UserError, ValueError):
 # error first, so the fields are typed as the tensors that the parts then read.
 ABSENT: Any = None
 
-# Units that must stay together in one micro-batch: the decisions of a row, or the rows of a group.
-Binding = Literal["row", "group"]
+# Units that must stay together in one micro-batch: one decision, the decisions of a row, or the rows of a group.
+Binding = Literal["decision", "row", "group"]
 
 # Field -> the shapes it may have. B rows (trajectories), T decisions.
 SHAPES: dict[str, tuple[str, ...]] = {

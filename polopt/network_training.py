@@ -29,7 +29,8 @@ class NetworkEvaluator:
     target_policy: the policy's target copy, if there is one.
     generator: of the noise of proposed actions.
 
-    Networks read actions scaled from their bounds to [-1, 1], and densities are of the scaled ones. Every action that
+    Networks read observations as the policy's normaliser leaves them, if it has one, and actions scaled from their
+    bounds to [-1, 1], and densities are of the scaled ones. Every action that
     is proposed at a state in one call is drawn once, for all outputs that are read there.
     """
 
@@ -89,6 +90,8 @@ class NetworkEvaluator:
             action, logp = proposed[key]
             if output.network in PROPOSAL:
                 return action if output.network == "action" else logp
+        normaliser = self.policy.normaliser
+        state = state if normaliser is None else normaliser(state)
         module = (self.targets if output.target else self.modules)[output.network]
         reads_action = self.specs[output.network].network.reads_action
         with torch.set_grad_enabled(torch.is_grad_enabled() and not (output.target or output.next)):

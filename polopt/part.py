@@ -69,8 +69,9 @@ class Part(nn.Module):
         (`experience.full_batch.full_batch_evaluation`); they cost a pass without gradient if batches are split.
     writes: fields that the part adds to a batch for other parts, beyond those that every loop provides.
     source_capabilities: capabilities of the source of experience beyond rollouts, as in `sampling.source_protocols`.
-    binds: the rows that must stay together in one micro-batch for a correct loss: each row ("row"), or all rows of a
-        group ("group"), for a loss that compares the rows of a group under the current policy.
+    binds: what must stay together in one micro-batch for a correct loss: the decisions of a row ("row"); all rows of a
+        group ("group"), for a loss that compares the rows of a group under the current policy; or nothing
+        ("decision"), if the terms of a decision depend on that decision alone. A subclass does not inherit the last.
 
     Fields that no part declares are not computed. `required_fields` and its like are the declarations of all parts,
     `active_fields` those of the parts that are active now. `binding` is the strictest `binds` of the active parts.
@@ -97,6 +98,8 @@ class Part(nn.Module):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        if cls.binds == "decision" and "binds" not in vars(cls):
+            cls.binds = "row"
         inherited = {
             f.name for base in cls.__mro__[1:] if dataclasses.is_dataclass(base) for f in dataclasses.fields(base)
         }
@@ -232,7 +235,8 @@ class Part(nn.Module):
     @property
     def binding(self) -> Binding:
         """The strictest `binds` of this part and of every part inside it that is active now."""
-        return "group" if any(part.binds == "group" for part in self.active_parts()) else "row"
+        found = {part.binds for part in self.active_parts()}
+        return "group" if "group" in found else "row" if "row" in found else "decision"
 
     def settings(self) -> dict[str, Any]:
         return {f.name: getattr(self, f.name) for f in settings_of(type(self))}

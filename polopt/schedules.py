@@ -23,6 +23,8 @@ class Schedule(Part):
     "step", the earlier value until the next knot.
     """
 
+    binds = "decision"
+
     knots: Sequence[tuple[int, float]]
     shape: Shape | Sequence[Shape] = "linear"
 

@@ -157,7 +157,7 @@ def split(row: PartRow, batch: SampleBatch) -> Iterator[TestCase]:
             calls[f"piece{index + 1}"] = PartCall(batch.rows(rows), surveyed.piece(rows), piece=(size, index))
         if len(calls) > 2 or size == 1:
             way = "in micro-batches of 1 row" if size == 1 else f"in micro-batches of {size} rows"
-            way = way if row.part.binding == "row" else f"{way}, or of one larger group"
+            way = way if row.part.binding != "group" else f"{way}, or of one larger group"
             names = [name for name in calls if name != "whole"]
             yield TestCase(way, calls, [PiecesAdd(names, "whole", torch.cat(list(cuts)).tolist())])
 

@@ -161,7 +161,7 @@ class PartWriter:
                 else "whole[0]"
             )
             evaluation = called("po.Evaluation", _outputs(batch.evaluation()))
-            binds = "" if self.part.binding == "row" else f", binds={quoted(self.part.binding)}"
+            binds = "" if self.part.binding != "group" else f", binds={quoted(self.part.binding)}"
             return [f"{name} = list({whole}.split({rows}{binds}))[{index}], {evaluation}"]
         experience = called("po.Experience", _fields(batch.experience), "    ")
         return [f"{name} = (\n    {experience},\n    {evaluation},\n)"]

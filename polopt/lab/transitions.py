@@ -14,6 +14,7 @@ from polopt.network_training import NetworkTraining
 from polopt.policies.heads import HeadName
 from polopt.policies.network import NetworkPolicy
 from polopt.sampling import transition_rows
+from polopt.support import Support
 
 Log = Mapping[str, Tensor]
 
@@ -60,12 +61,13 @@ class LogSource:
     """A source that has a log alone."""
 
     log: Log
+    support: Support
     generator: torch.Generator
 
     def logged_transitions(self, rows: int) -> Experience:
         """See `sampling.source_protocols.LoggedTransitionSource`."""
         place = torch.randint(len(self.log["reward"]), (rows,), generator=self.generator)
-        return transition_rows({name: column[place] for name, column in self.log.items()})
+        return transition_rows({name: column[place] for name, column in self.log.items()}, self.support)
 
 
 def learned_from(
@@ -77,7 +79,6 @@ def learned_from(
     """
     draw = torch.Generator().manual_seed(seed)
     algorithm = algorithm.but({"sampling.logged": 1.0, "sampling.rows": batch})
-    source = LogSource(log, draw)
     policy = NetworkPolicy(
         observations=log["observation"].shape[1],
         dimensions=log["action"].shape[1],
@@ -88,6 +89,7 @@ def learned_from(
         activation="relu",
         seed=seed,
     )
+    source = LogSource(log, policy.head.support, draw)
     networks = NetworkTraining(policy, algorithm, lr, draw)
     optimiser = torch.optim.Adam(policy.parameters(), lr)
     for _ in range(steps):

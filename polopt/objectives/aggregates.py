@@ -16,6 +16,8 @@ from polopt.objectives.parts import Aggregate
 class TokenMean(Aggregate):
     """sum_it m l / sum_it m: every decision of the batch counts the same."""
 
+    binds = "decision"
+
     def weights(self, experience: Experience) -> Tensor:
         return experience.mask.double()
 

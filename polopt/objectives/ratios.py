@@ -15,6 +15,8 @@ from polopt.ops import LIMIT
 class TokenRatio(Ratio):
     """Per-decision ratio to the behaviour policy: log r_t = logp_t - behaviour logp_t, within +-20."""
 
+    binds = "decision"
+
     reads = frozenset({"rollout_logp"})
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
@@ -27,6 +29,8 @@ class OldPolicyRatio(Ratio):
     With `TruncatedImportance` as a weight it splits the ratio to the behaviour policy in two: one part bounded by the
     trust region, one by the cap. Source: decoupled PPO, arXiv:2110.00641.
     """
+
+    binds = "decision"
 
     reads = frozenset({"old_logp"})
 
@@ -55,6 +59,8 @@ class AnchorRatio(Ratio):
 
     anchor: the policy, as `objectives.LogRatioReward`'s.
     """
+
+    binds = "decision"
 
     anchor: str = "reference"
 

@@ -16,6 +16,8 @@ from polopt.schedules import Schedule
 class SamplerKL(Regulariser):
     """coefficient * k2 to the behaviour policy: (logp - rollout_logp)^2 / 2 at each decision. OPMD's regulariser."""
 
+    binds = "decision"
+
     reads = frozenset({"rollout_logp"})
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
@@ -25,6 +27,8 @@ class SamplerKL(Regulariser):
 class ForwardKL(Regulariser):
     """-coefficient * logp: KL(sampler || policy) on the sampler's decisions, up to a constant. This is the
     likelihood of all of them, good and bad: the same as raising every advantage by the coefficient, as AsymRE does."""
+
+    binds = "decision"
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
         return -evaluation.logp
@@ -45,6 +49,8 @@ class ReferenceKL(Regulariser):
     anchor: the reference policy; the learner as it was one batch earlier ("previous"), which holds back each batch's
     step alone; or the name of another policy, read as `extras.<name>_logp`.
     """
+
+    binds = "decision"
 
     coefficient: float | Schedule = 0.04
     anchor: str = "reference"
@@ -70,6 +76,8 @@ class ReferenceKL(Regulariser):
 
 class EntropyBonus(Regulariser):
     """-coefficient * H(policy) at each decision, in nats: a bonus on entropy."""
+
+    binds = "decision"
 
     coefficient: float | Schedule = 0.01
 
@@ -105,6 +113,8 @@ class ValueLoss(Regulariser):
     The credit computes the target (`Credit.value_target`): under GAE R = A + V_old. clip = None drops the second term.
     Source: the PPO reference implementation of arXiv:1707.06347.
     """
+
+    binds = "decision"
 
     coefficient: float | Schedule = 0.5
     clip: float | None = 0.2

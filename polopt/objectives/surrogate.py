@@ -32,6 +32,8 @@ class Surrogate(Objective):
         SupportError: batch and evaluation hold log-probabilities over different supports.
     """
 
+    binds = "decision"
+
     ratio: Ratio | None = TokenRatio()
     trust: SurrogateTerm = Clip()
     weights: Sequence[Weight] = ()
@@ -85,6 +87,8 @@ class Surrogate(Objective):
 class AuxiliaryLoss(Objective):
     """sum coefficient * aggregate(regulariser), without a policy term: for instance a critic's loss for decisions
     without a policy gradient."""
+
+    binds = "decision"
 
     regularise: Sequence[Regulariser]
     aggregate: Aggregate = TokenMean()

@@ -14,6 +14,8 @@ from polopt.setting_types import Unbounded
 class PolicyGradient(SurrogateTerm):
     """The score function alone: -A_t logp_t. No ratio, no limit; A = 1 gives the negative log-likelihood."""
 
+    binds = "decision"
+
     zero_at_zero_advantage = True
 
     def forward(self, log_ratio: Tensor, experience: Experience, evaluation: Evaluation) -> tuple[Tensor, Tensor]:
@@ -22,6 +24,8 @@ class PolicyGradient(SurrogateTerm):
 
 class Unclipped(SurrogateTerm):
     """The plain surrogate -A_t r_t: importance-weighted, without a limit."""
+
+    binds = "decision"
 
     zero_at_zero_advantage = True
 
@@ -54,6 +58,8 @@ class Clip(SurrogateTerm):
 
     dual, if given (> 1), bounds the term of a negative advantage: min(that, -A dual), arXiv:1912.09729.
     """
+
+    binds = "decision"
 
     low: float = 0.2
     high: Unbounded = 0.2

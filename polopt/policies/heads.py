@@ -11,6 +11,7 @@ from torch import Generator, Tensor, nn
 from torch.nn.functional import softplus
 
 from polopt.errors import UserError
+from polopt.support import PLAIN, Density, Support
 
 HeadName = Literal["categorical", "gaussian", "squashed_gaussian", "beta", "deterministic"]
 # The logarithm of the standard deviation is kept in this range.
@@ -41,12 +42,14 @@ class Head(nn.Module):
     outputs: numbers that the network gives.
     free_std: whether the logarithm of the standard deviation, [A], is a parameter of the policy that no state changes.
     reparameterised: whether a sample is a differentiable function of the law.
+    support: of its log-probabilities; log-densities may be above 0.
     """
 
     name: HeadName
     outputs: int
     free_std = False
     reparameterised = True
+    support: Support = Density()
 
     def law(self, output: Tensor, log_std: Tensor | None = None, legal: Tensor | None = None) -> Law:
         """Returns the law for network outputs [..., outputs]. legal: [..., n] bool, the choices that may be taken."""
@@ -81,6 +84,7 @@ class Categorical(Head):
 
     name = "categorical"
     reparameterised = False
+    support = PLAIN
 
     def __init__(self, actions: int) -> None:
         super().__init__()

@@ -8,7 +8,7 @@ import json
 import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -40,6 +40,11 @@ class NetworkPolicy(nn.Module):
     Raises:
         HeadError: the head does not fit the actions.
     """
+
+    # Whether each decision is evaluated on its own, so that the decisions of a batch can be its rows.
+    per_decision: ClassVar[bool] = True
+    # Whether a learner's passes are compiled.
+    compiled = False
 
     def __init__(
         self,
@@ -130,16 +135,21 @@ class NetworkPolicy(nn.Module):
         Reads `extras["observation"]` [B, T + 1, D], the state before each decision and after the last one,
         `extras["action"]`, [B, T] int64 or [B, T, A], and, where the environment has illegal choices,
         `extras["legal"]` [B, T, n] bool. Returns logp [B, T] and, if they are among `needs`, the entropy of the
-        decision and the value before it; with the value also final_value [B, T], the value after each decision.
+        decision and the value before it; with the value also final_value [B, T], the value after each decision, of
+        `extras["final_observation"]` [B, T, D] where a source gives it. A batch of T observations has no final_value.
         """
         needs = frozenset(needs)
         observation, action = experience.extras["observation"], experience.extras["action"]
-        law = self.law(observation[:, :-1], experience.extras.get("legal"))
+        T = experience.mask.shape[1]
+        law = self.law(observation[:, :T], experience.extras.get("legal"))
         logp = self.head.logp(law, action)
         found: dict[str, Any] = {"entropy": self.head.entropy(law)} if "entropy" in needs else {}
         if "value" in needs:
-            value = self.value(observation)
-            found |= {"value": value[:, :-1], "final_value": value[:, 1:].detach()}
+            value, after = self.value(observation), experience.extras.get("final_observation")
+            found |= {"value": value[:, :T]}
+            if after is not None or observation.shape[1] > T:
+                final = value[:, 1:] if after is None else self.value(after)
+                found |= {"final_value": final.detach()}
         return Evaluation(logp=logp, support=experience.support, **found)
 
     def _normalised(self, observation: Tensor) -> Tensor:

@@ -86,6 +86,6 @@ def laid(tensor: Tensor, like: Tensor) -> Tensor:
     return distribute_tensor(tensor.to(like.device, like.dtype), pieces.device_mesh, pieces.placements)
 
 
-def gradient_norm(tensors: list[Tensor]) -> float:
-    """Returns the norm of all tensors together."""
-    return float(whole(nn.utils.get_total_norm(tensors)))
+def gradient_norm(tensors: list[Tensor]) -> Tensor:
+    """Returns the norm of all tensors together, a scalar on their device."""
+    return whole(nn.utils.get_total_norm(tensors))

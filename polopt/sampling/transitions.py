@@ -11,6 +11,7 @@ from torch import Tensor
 from polopt.experience import Experience
 from polopt.sampling.parts import Sampling
 from polopt.sampling.source_protocols import TransitionSource
+from polopt.support import Support
 
 
 class TransitionReplay(Sampling):
@@ -71,10 +72,11 @@ class TransitionReplay(Sampling):
         return batch.replace(group=torch.arange(self.rows, device=batch.device))
 
 
-def transition_rows(columns: Mapping[str, Tensor]) -> Experience:
+def transition_rows(columns: Mapping[str, Tensor], support: Support) -> Experience:
     """Returns transitions as rows of one decision.
 
     columns: observation and next_observation [N, D], action [N] or [N, A], reward, terminated, truncated [N].
+    support: of the policy's decisions.
     """
     reward, terminated, truncated = (columns[name][:, None] for name in ("reward", "terminated", "truncated"))
     return Experience(
@@ -82,6 +84,7 @@ def transition_rows(columns: Mapping[str, Tensor]) -> Experience:
         reward=reward,
         terminated=terminated,
         truncated=truncated,
+        support=support,
         group=torch.arange(len(reward)),
         extras={
             "observation": torch.stack([columns["observation"], columns["next_observation"]], 1),

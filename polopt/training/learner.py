@@ -21,13 +21,23 @@ from polopt.metrics import logp_mismatch
 from polopt.names import nearest
 from polopt.network_training import NetworkTraining
 from polopt.policies.sharded import laid, whole
+from polopt.training.flat_updates import FlatUpdates, can_be_flat
 from polopt.training.noise import NoiseMeter
 from polopt.training.process_group import ProcessGroup, blank, nothing
 from polopt.training.specs import OptimiserSpec, StageSpec
+from polopt.values import check_values
 
 
 class DivergenceError(UserError, FloatingPointError):
     """Raised where a step would destroy the policy. The message names what is not finite and the fix."""
+
+
+def diverged(norm: float) -> DivergenceError:
+    """Returns the error of a gradient of this norm."""
+    return DivergenceError(
+        f"the gradient's norm is {norm}, and a step with it would destroy the policy; lower optimiser.lr, "
+        "or look at the last checkpoint's metrics for where it diverged"
+    )
 
 
 class Policy(Protocol):
@@ -62,7 +72,8 @@ class Learner:
 
     A minibatch is one optimiser batch of whole groups, and every normaliser is computed on the whole of it. Its
     micro-batches keep together what the objective binds. So micro_rows, and how many processes of a `team` share the
-    rows, change memory and time and nothing else.
+    rows, change memory and time and nothing else. Where the policy evaluates each decision on its own and the
+    objective binds none, one process without micro_rows has minibatches of single decisions (`FlatUpdates`).
     """
 
     def __init__(
@@ -79,6 +90,9 @@ class Learner:
         self.optimiser = optimiser_of(self.parameters, stage.optimiser)
         self.networks = NetworkTraining(policy, algorithm, stage.optimiser.lr, generator)
         self.noise = NoiseMeter()
+        self.flat_updates = FlatUpdates(
+            policy, algorithm.objective, self.parameters, self.optimiser, stage.optimiser.clip
+        )
 
     def update(self, experience: Experience, step: int) -> dict[str, float]:
         """Learns from one batch with advantages, as step number `step` of the stage. Returns the metrics, averaged over
@@ -86,9 +100,29 @@ class Learner:
         rate = learning_rate(self.stage.optimiser, step, self.stage.steps)
         for group in self.optimiser.param_groups:
             group["lr"] = rate
-        records = [self._step(batch, epoch, first) for epoch, first, batch in self._minibatches(experience)]
+        if self._is_flat(experience):
+            records = self._flat(experience)
+        else:
+            records = [self._step(batch, epoch, first) for epoch, first, batch in self._minibatches(experience)]
         noise = self.noise.scale()
         return {**_combined(records), **({} if noise is None else {"grad_noise": noise}), "lr": rate}
+
+    def _is_flat(self, experience: Experience) -> bool:
+        """Returns whether the decisions of the batch are rows of their own: nothing else divides or joins them."""
+        whole_batch = self.team.size == 1 and self.stage.micro_rows is None and not len(self.algorithm.networks)
+        return whole_batch and can_be_flat(self.policy, self.algorithm.objective, experience)
+
+    def _flat(self, experience: Experience) -> list[dict[str, float]]:
+        """Takes the steps of an update on decisions, and returns each one's metrics."""
+        check_values(experience, by="Learner.update")
+        if not experience.mask.any():
+            return [{}]
+        stage = self.stage
+        records = self.flat_updates.run(experience, stage.epochs, stage.minibatches, self.generator, self.noise.see)
+        for norm in (record["grad_norm"] for record in records):
+            if not math.isfinite(norm):
+                raise diverged(norm)
+        return records
 
     def _step(self, batch: Experience, epoch: int, first: bool) -> dict[str, float]:
         """Takes one step of the networks beside the policy, and of the policy where it is due."""
@@ -159,10 +193,7 @@ class Learner:
             self.noise.see(self.parameters, len(batch))
         norm = float(whole(nn.utils.clip_grad_norm_(self.parameters, self.stage.optimiser.clip)))
         if not math.isfinite(norm):
-            raise DivergenceError(
-                f"the gradient's norm is {norm}, and a step with it would destroy the policy; lower optimiser.lr, "
-                "or look at the last checkpoint's metrics for where it diverged"
-            )
+            raise diverged(norm)
         self.optimiser.step()
         own = (local.nonzero().flatten().cpu(), torch.cat(logps).cpu()) if logps else None
         gathered = self.team.gather((add_metrics(metrics), own))

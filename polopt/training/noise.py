@@ -27,13 +27,13 @@ class NoiseMeter:
     def __init__(self) -> None:
         self.moments = torch.zeros(2, dtype=torch.float64)  # signal, noise
         self._total: list[Tensor] = []
-        self._squares: list[float] = []
+        self._norms: list[Tensor] = []
         self._rows = 0
 
     def see(self, parameters: Sequence[nn.Parameter], rows: int) -> None:
         """Adds one minibatch's gradient, averaged over `rows` rows."""
         grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
-        self._squares.append(gradient_norm(grads) ** 2)
+        self._norms.append(gradient_norm(grads))
         self._total = (
             [t + g for t, g in zip(self._total, grads, strict=True)] if self._total else [*map(torch.clone, grads)]
         )
@@ -41,11 +41,12 @@ class NoiseMeter:
 
     def scale(self) -> float | None:
         """Returns the scale after the minibatches since the last call; None if it cannot be estimated from them."""
-        n, squares, total, rows = len(self._squares), self._squares, self._total, self._rows
-        self._total, self._squares, self._rows = [], [], 0
+        n, total, rows = len(self._norms), self._total, self._rows
+        squares = [float(norm) ** 2 for norm in self._norms]
+        self._total, self._norms, self._rows = [], [], 0
         if n < 2:
             return None
-        mean_norm = gradient_norm(total) ** 2 / n**2
+        mean_norm = float(gradient_norm(total)) ** 2 / n**2
         now = gradient_noise(sum(squares) / n, mean_norm, max(1, rows // n), rows)
         self.moments = (1 - SHARE) * self.moments + SHARE * torch.tensor([now.signal, now.noise], dtype=torch.float64)
         signal, noise = self.moments.tolist()

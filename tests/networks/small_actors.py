@@ -20,6 +20,7 @@ class LinearGaussian(nn.Module):
 
     space = Space(3, dimensions=2)
     device = torch.device("cpu")
+    normaliser = None
 
     def __init__(self, seed: int = 0) -> None:
         super().__init__()

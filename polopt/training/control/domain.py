@@ -10,7 +10,7 @@ from typing import Any
 
 import gymnasium
 import torch
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box, Dict, Discrete
 from gymnasium.vector import VectorEnv
 from torch import Tensor
 
@@ -26,12 +26,13 @@ from polopt.policies.network import NetworkPolicy
 from polopt.training.control.logged import load_transitions
 from polopt.training.control.recipe import ControlRecipe
 from polopt.training.control.replay_source import ReplaySource
-from polopt.training.control.source import StepSource
+from polopt.training.control.source import ACTION_MASK, StepSource
+from polopt.training.flat_updates import check_compiled
 from polopt.training.network_domain import NetworkDomain, check_one_process
 from polopt.training.process_group import ProcessGroup
 
 _FIELDS = CORE_FIELDS | {
-    *("final_value", "advantage", "extras.observation", "extras.action"),
+    *("final_value", "advantage", "extras.observation", "extras.action", "extras.legal", "extras.final_observation"),
     *("extras.episode_return", "extras.episode_length"),
 }
 CONTROL = Capabilities(
@@ -50,7 +51,7 @@ CONTROL = Capabilities(
     },
 )
 # Copies that play the episodes of an evaluation.
-COPIES = 16
+COPIES = 128
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,10 +94,13 @@ class ControlDomain(NetworkDomain):
 
     def __init__(self, recipe: ControlRecipe) -> None:
         super().__init__(recipe, CONTROL)
+        for name, algorithm in self.algorithms.items() if recipe.compiled else ():
+            check_compiled(algorithm.objective, f"stages.{name}", recipe.device)
         self._opened: list[VectorEnv] = []
         self._folder = Path()
         self.evaluated = self._environments(min(COPIES, recipe.evaluation.problems))
         self.set_policy(_policy_for(self.evaluated, recipe))
+        self.policy.compiled = recipe.compiled
         for name, algorithm in self.algorithms.items():
             self._check_head(name, algorithm)
         self.logged = self._logged()
@@ -133,8 +137,9 @@ class ControlDomain(NetworkDomain):
 
     def _environments(self, copies: int) -> VectorEnv:
         spec = self.recipe.environment
+        mode = None if spec.vectorization == "auto" else spec.vectorization
         try:
-            environments = gymnasium.make_vec(spec.id, num_envs=copies, vectorization_mode="sync", **spec.settings)
+            environments = gymnasium.make_vec(spec.id, num_envs=copies, vectorization_mode=mode, **spec.settings)
         except (gymnasium.error.Error, TypeError, ValueError, ImportError) as error:
             reason = " ".join(str(error).split())[:300]
             raise ConfigError(f"environment.id = {spec.id!r:.60} cannot be made: {reason}") from None
@@ -221,10 +226,13 @@ class ControlDomain(NetworkDomain):
 
 def _policy_for(environments: VectorEnv, recipe: ControlRecipe) -> NetworkPolicy:
     observed, decided = environments.single_observation_space, environments.single_action_space
+    if isinstance(observed, Dict) and {*observed.spaces} == {"observation", ACTION_MASK}:
+        observed = observed["observation"]
     if not isinstance(observed, Box):
         raise ConfigError(
-            f"environment.id = {recipe.environment.id!r}: observations must be a Box, found {observed}; wrap the "
-            "environment, as with gymnasium.wrappers.FlattenObservation"
+            f"environment.id = {recipe.environment.id!r}: observations must be a Box, or a Dict of observation and "
+            f"{ACTION_MASK}, found {observed!s:.200}; wrap the environment, as with "
+            "gymnasium.wrappers.FlattenObservation"
         )
     settings: dict[str, Any] = {"observations": int(torch.tensor(observed.shape).prod())}
     if isinstance(decided, Discrete):

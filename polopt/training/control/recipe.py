@@ -18,10 +18,14 @@ class EnvironmentSpec(Config):
 
     id: its registered name, as CartPole-v1, or module:name, whose module registers it.
     settings: what it is made with.
+    vectorization: how its copies are stepped: "vector_entry_point" all at once, in the environment's own vectorised
+        version; "sync" one after another; "async" each in a process of its own. "auto" takes the vectorised version
+        if the environment registers one, else "sync".
     """
 
     id: str
     settings: PlainMap = pydantic.Field(default_factory=dict)
+    vectorization: Literal["auto", "sync", "async", "vector_entry_point"] = "auto"
 
 
 class NetworkSpec(Config):
@@ -63,11 +67,14 @@ class ControlRecipe(Recipe):
     environment: what the policy acts in; each of a stage's `rows` is a copy of it.
     policy: the network.
     transitions: a file of logged transitions, or the folder of a run that stored some, for stages that learn from them.
+    compiled: whether evaluation, objective and backward pass of a minibatch run as one compiled graph. It needs a C++
+        compiler and some seconds before the first step, and objectives whose terms depend on single decisions.
     """
 
     kind: Literal["control"] = "control"
     environment: EnvironmentSpec
     policy: NetworkSpec = NetworkSpec()
+    compiled: bool = False
     stages: dict[str, StageSpec]
     evaluation: ReturnEvaluationSpec = ReturnEvaluationSpec()
     transitions: str | None = None

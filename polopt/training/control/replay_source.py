@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -24,14 +23,18 @@ class UniformPolicy:
     """Uniformly random actions of another policy's space. low, high: bounds of a vector, [A]."""
 
     def __init__(self, policy: NetworkPolicy, low: Tensor, high: Tensor) -> None:
-        self.device, self._space, self._low, self._high = policy.device, policy.space, low, high
+        self.device, self.head, self._space = policy.device, policy.head, policy.space
+        self._low, self._high = low, high
 
-    def act(self, observation: Tensor, generator: Generator, *, greedy: bool = False) -> Action:
+    def act(
+        self, observation: Tensor, generator: Generator, *, greedy: bool = False, legal: Tensor | None = None
+    ) -> Action:
         """Samples an action for each observation, [N, D]."""
         count, choices = len(observation), self._space.actions
         if choices is not None:
-            action = torch.randint(choices, (count,), generator=generator)
-            return Action(action, torch.full((count,), -math.log(choices)))
+            chance = torch.ones(count, choices) if legal is None else legal.float()
+            action = torch.multinomial(chance, 1, generator=generator)[:, 0]
+            return Action(action, -chance.sum(1).log())
         width = self._high - self._low
         action = self._low + width * torch.rand(count, len(width), generator=generator)
         return Action(action, -width.log().sum().expand(count))
@@ -44,10 +47,12 @@ class NoisyPolicy:
     """
 
     def __init__(self, policy: NetworkPolicy, noise: float, low: Tensor, high: Tensor) -> None:
-        self.device, self._policy = policy.device, policy
+        self.device, self.head, self._policy = policy.device, policy.head, policy
         self._low, self._high, self._noise = low, high, noise * (high - low) / 2
 
-    def act(self, observation: Tensor, generator: Generator, *, greedy: bool = False) -> Action:
+    def act(
+        self, observation: Tensor, generator: Generator, *, greedy: bool = False, legal: Tensor | None = None
+    ) -> Action:
         """Samples an action for each observation, [N, D]."""
         action = self._policy.act(observation, generator, greedy=True).action
         noise = torch.randn(action.shape, generator=generator).to(action) * self._noise
@@ -101,7 +106,7 @@ class ReplaySource(StepSource):
         while self._written < start:
             self._play(UniformPolicy(self.policy, self._low, self._high), steps, capacity)
         store = self._play(self._noisy(noise), steps, capacity)
-        return transition_rows(store.draw(rows, self.generator)).to(self.policy.device)
+        return transition_rows(store.draw(rows, self.generator), self.policy.head.support).to(self.policy.device)
 
     def _noisy(self, noise: float) -> Any:
         return NoisyPolicy(self.policy, noise, self._low, self._high) if noise else self.policy
@@ -111,7 +116,7 @@ class ReplaySource(StepSource):
         assert self.logged is not None  # refused at the door
         place = torch.randint(len(self.logged["reward"]), (rows,), generator=self.generator)
         drawn = {name: column[place] for name, column in self.logged.items()}
-        return transition_rows(drawn).to(self.policy.device)
+        return transition_rows(drawn, self.policy.head.support).to(self.policy.device)
 
     def _play(self, actor: Any, steps: int, capacity: int) -> TransitionStore:
         own, self.policy = self.policy, actor
@@ -149,7 +154,7 @@ def _flat(played: Experience) -> dict[str, Tensor]:
     mask, extras = played.mask, played.extras
     return {
         "observation": extras["observation"][:, :-1][mask],
-        "next_observation": extras["observation"][:, 1:][mask],
+        "next_observation": extras.get("final_observation", extras["observation"][:, 1:])[mask],
         "action": extras["action"][mask],
         "reward": played.reward[mask],
         "terminated": played.terminated[mask],

@@ -11,20 +11,29 @@ import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 from torch import Generator, Tensor
 
+from polopt.errors import RunError
 from polopt.experience import Experience
 from polopt.policies.network import NetworkPolicy
+
+# The entry of a dictionary of observations that marks the choices that may be taken.
+ACTION_MASK = "action_mask"
 
 
 class StepSource:
     """A source of fragments of `rows` copies of an environment, played by the current policy.
 
-    environments: with next-step autoreset: the step after an episode's end resets the copy, and its action decides
-    nothing. seed: of the environments. generator: of the actions. training: whether the policy's normaliser of
-    observations counts those of the fragments; it normalises with those of the fragments before.
+    environments: of any autoreset mode. With next-step autoreset the step after an episode's end resets the copy, and
+    its action decides nothing; with same-step autoreset and without any, which the source then does itself, the next
+    decision begins the next episode. Environments that return tensors get tensors, on their own device.
+    seed: of the environments. generator: of the actions. training: whether the policy's normaliser of observations
+    counts those of the fragments; it normalises with those of the fragments before.
 
     Environments cannot be saved. So all copies are reset whenever the position is read for a checkpoint, in an
     undisturbed run as well as after a resume, with seeds that follow from the number of fragments so far: a resumed run
     continues bit for bit.
+
+    Raises:
+        ValueError: the environments declare no autoreset mode.
     """
 
     def __init__(
@@ -36,74 +45,128 @@ class StepSource:
         generator: Generator,
         training: bool = False,
     ) -> None:
-        mode = environments.metadata.get("autoreset_mode")
-        if mode != AutoresetMode.NEXT_STEP:
-            raise ValueError(f"StepSource: environments need next-step autoreset, found {mode}")
+        self.mode = environments.metadata.get("autoreset_mode")
+        if not isinstance(self.mode, AutoresetMode):
+            raise ValueError(
+                f"StepSource: environments need metadata['autoreset_mode'], a gymnasium.vector.AutoresetMode, found "
+                f"{self.mode}"
+            )
         self.environments, self.policy, self.seed, self.generator = environments, policy, seed, generator
         self.normaliser = policy.normaliser if training else None
         self.rows = self.size = environments.num_envs
         self._fragment_count, self._steps, self._seconds = 0, 0, 0.0
-        self._observation: Tensor | None = None
+        self._seen: tuple[Tensor, Tensor | None] | None = None  # observations and legal choices before the next step
+        self._columns: dict[str, Tensor] = {}
 
     def fragments(self, steps: int, *, greedy: bool = False) -> Experience:
         """Plays `steps` further steps, T, of each of the N copies; the most likely action in each if greedy.
 
         Returns mask, rollout_logp, reward, terminated and truncated [N, T], group [N], `extras["observation"]` [N, T +
         1, D], `extras["action"]` [N, T] or [N, T, A], and `extras["episode_return"]` and `extras["episode_length"]` [N,
-        T], of the episode that ended with that decision, 0 elsewhere.
+        T], of the episode that ended with that decision, 0 elsewhere. Where choices can be illegal,
+        `extras["legal"]` [N, T, n]; and `extras["final_observation"]` [N, T, D], the observation after each decision,
+        where `observation` already has the next episode's first.
         """
         begun = time.perf_counter()
-        if self._observation is None:
+        if self._seen is None:
             self._reset()
-        assert self._observation is not None
+        assert self._seen is not None
         if self.normaliser is not None:
             self.normaliser.advance()
-        observations, columns = [self._observation], []
-        for _ in range(steps):
-            acted = self.policy.act(self._observation.to(self.policy.device), self.generator, greedy=greedy)
-            columns.append(self._step(acted.action, acted.logp))
-            observations.append(self._observation)
+        if len(self._columns.get("reward", ())) != steps:
+            self._columns = {}
+        observation, legal = self._seen
+        self._write("observation", 0, observation, steps + 1)
+        for t in range(steps):
+            if legal is not None:
+                self._write("legal", t, legal, steps)
+                legal = legal.to(self.policy.device)
+            seen = self._columns["observation"][t].to(self.policy.device)
+            acted = self.policy.act(seen, self.generator, greedy=greedy, legal=legal)
+            self._write("action", t, acted.action, steps)
+            self._write("rollout_logp", t, acted.logp, steps)
+            observation, legal = self._step(t, steps, acted.action)
+            self._write("observation", t + 1, observation, steps + 1)
+        self._seen = self._columns["observation"][steps].clone(), legal
         self._fragment_count += 1
-        self._steps += int(sum(int(column["mask"].sum()) for column in columns))
-        self._seconds += time.perf_counter() - begun
-        found: dict[str, Any] = {name: torch.stack([column[name] for column in columns], 1) for name in columns[0]}
-        extras = {name: found.pop(name) for name in ("action", "episode_return", "episode_length")}
-        extras["observation"] = torch.stack(observations, 1)
-        batch = Experience(**found, group=torch.arange(self.rows), extras=extras)
-        batch = batch.to(self.policy.device)
+        batch = self._batch(steps)
+        self._steps += int(batch.mask.sum())
         if self.normaliser is not None:
             self.normaliser.observe(batch.extras["observation"][:, :-1][batch.mask])
+        self._seconds += time.perf_counter() - begun
         return batch
 
-    def _reset(self) -> None:
-        observation, _ = self.environments.reset(seed=(self.seed + 1_000_003 * self._fragment_count) % 2**31)
-        self._observation = _tensor(observation)
-        self._over = torch.zeros(self.rows, dtype=torch.bool)
-        self._return, self._length = torch.zeros(self.rows), torch.zeros(self.rows)
+    def _write(self, name: str, t: int, value: Tensor, size: int) -> None:
+        """Writes a column of the fragment; the first one allocates all of them, [size, N, ...]."""
+        columns = self._columns.get(name)
+        if columns is None:
+            device = self._columns["observation"].device if self._columns else value.device
+            columns = self._columns[name] = value.new_empty((size, *value.shape), device=device)
+        columns[t].copy_(value)
 
-    def _step(self, action: Tensor, logp: Tensor) -> dict[str, Tensor]:
-        """Steps all copies. A copy whose episode was over is reset, and its decision is masked."""
-        observation, reward, terminated, truncated, _ = self.environments.step(_within(self.environments, action))
-        mask, zero = ~self._over, torch.zeros(())
-        masked_reward = torch.where(mask, _tensor(reward), zero)
-        terminated, truncated = torch.as_tensor(terminated) & mask, torch.as_tensor(truncated) & mask
-        truncated &= ~terminated
-        self._return, self._length = self._return + masked_reward, self._length + mask
-        over = terminated | truncated
-        ended = {
-            "episode_return": torch.where(over, self._return, zero),
-            "episode_length": torch.where(over, self._length, zero),
-        }
-        self._return, self._length = (torch.where(over, zero, x) for x in (self._return, self._length))
-        self._observation, self._over = _tensor(observation), over
+    def _reset(self) -> None:
+        found, _ = self.environments.reset(seed=(self.seed + 1_000_003 * self._fragment_count) % 2**31)
+        observation, legal = _split(found)
+        self._native = isinstance(_observation_of(found), Tensor)
+        self._seen = observation, legal
+        self._over = torch.zeros(self.rows, dtype=torch.bool, device=observation.device)
+        self._return, self._length = observation.new_zeros(self.rows), observation.new_zeros(self.rows)
+
+    def _step(self, t: int, steps: int, action: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Steps all copies. Returns the observations and legal choices before the next step."""
+        found, reward, terminated, truncated, info = self.environments.step(
+            _within(self.environments, action, native=self._native)
+        )
+        ends = {"terminated": torch.as_tensor(terminated), "truncated": torch.as_tensor(truncated)}
+        for name, value in {"reward": _tensor(reward), **ends}.items():
+            self._write(name, t, value, steps)
+        if self.mode == AutoresetMode.NEXT_STEP:
+            return _split(found)
+        over = ends["terminated"] | ends["truncated"]
+        final = _split(found)[0].clone()
+        if over.any():
+            if self.mode == AutoresetMode.SAME_STEP:
+                final[over] = _final(info, over).to(final)
+            else:
+                mask = over if self._native else over.numpy()
+                found, _ = self.environments.reset(options={"reset_mask": mask})
+        self._write("final_observation", t, final, steps)
+        return _split(found)
+
+    def _batch(self, steps: int) -> Experience:
+        """Returns the fragment, [N, T], on the policy's device. Decisions of copies that are being reset are masked."""
+        columns = self._columns
+        reward, terminated, truncated = (columns[n].clone() for n in ("reward", "terminated", "truncated"))
+        mask = torch.ones_like(terminated)
+        ended = {"episode_return": torch.zeros_like(reward), "episode_length": torch.zeros_like(reward)}
+        for t in range(steps):
+            if self.mode == AutoresetMode.NEXT_STEP:
+                mask[t] = ~self._over
+                terminated[t] &= mask[t]
+                truncated[t] &= mask[t]
+                reward[t].masked_fill_(self._over, 0)
+            truncated[t] &= ~terminated[t]
+            self._over = terminated[t] | truncated[t]
+            self._return, self._length = self._return + reward[t], self._length + mask[t]
+            ended["episode_return"][t] = torch.where(self._over, self._return, 0)
+            ended["episode_length"][t] = torch.where(self._over, self._length, 0)
+            self._return = self._return.masked_fill(self._over, 0)
+            self._length = self._length.masked_fill(self._over, 0)
+        optional = ("action", "observation", "legal", "final_observation")
+        extras = {name: columns[name] for name in optional if name in columns} | ended
         fields = {
             "mask": mask,
-            "rollout_logp": logp.cpu(),
-            "reward": masked_reward,
+            "rollout_logp": columns["rollout_logp"],
+            "reward": reward,
             "terminated": terminated,
             "truncated": truncated,
         }
-        return {**fields, "action": action.cpu(), **ended}
+        return Experience(
+            **{name: _rows(value) for name, value in fields.items()},
+            support=self.policy.head.support,
+            group=torch.arange(self.rows),
+            extras={name: _rows(value) for name, value in extras.items()},
+        ).to(self.policy.device)
 
     def usage(self) -> dict[str, float]:
         """Returns the decisions sampled and the seconds spent so far."""
@@ -111,23 +174,57 @@ class StepSource:
 
     def state(self) -> dict[str, int]:
         """Returns the number of fragments so far; the next one begins with a reset of every copy."""
-        self._observation = None
+        self._seen = None
         return {"fragments": self._fragment_count}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Restores what `state` returned."""
-        self._fragment_count, self._observation = state["fragments"], None
+        self._fragment_count, self._seen = state["fragments"], None
+
+
+def _rows(columns: Tensor) -> Tensor:
+    """Returns a copy, [N, T, ...], of columns [T, N, ...], which the next fragment writes again."""
+    return columns.transpose(0, 1).clone(memory_format=torch.contiguous_format)
+
+
+def _observation_of(found: Any) -> Any:
+    return found["observation"] if isinstance(found, Mapping) else found
+
+
+def _split(found: Any) -> tuple[Tensor, Tensor | None]:
+    """Returns observations [N, D], and the legal choices [N, n] where the environment gives them."""
+    legal = found[ACTION_MASK] if isinstance(found, Mapping) else None
+    return _tensor(_observation_of(found)), None if legal is None else torch.as_tensor(legal).bool()
+
+
+def _final(info: Mapping[str, Any], over: Tensor) -> Tensor:
+    """Returns the last observations of the episodes that are over, [over.sum(), D]."""
+    found = info.get("final_obs")
+    if found is None:
+        raise RunError("environments with same-step autoreset need info['final_obs'], found none")
+    values = _observation_of(found)
+    if isinstance(values, Tensor) or values.dtype != object:
+        return _tensor(values)[over.to(getattr(values, "device", "cpu"))]
+    return _tensor(np.stack([_observation_of(values[i]) for i in over.nonzero().flatten().tolist()]))
 
 
 def _tensor(values: Any) -> Tensor:
-    """Converts numbers of gymnasium to float32; observations of any shape [N, ...] to [N, D]."""
-    found = torch.as_tensor(np.asarray(values), dtype=torch.float32)
+    """Converts numbers to float32, without a copy if they are; observations of any shape [N, ...] to [N, D]."""
+    found = torch.as_tensor(values if isinstance(values, Tensor) else np.asarray(values)).float()
     return found if found.ndim < 2 else found.flatten(1)
 
 
-def _within(environments: VectorEnv, action: Tensor) -> Any:
-    """Converts actions to the environments' format; those of a box are clipped to its bounds."""
+def _within(environments: VectorEnv, action: Tensor, *, native: bool) -> Any:
+    """Converts actions to the environments' format; those of a box are clipped to its bounds.
+
+    native: whether the environments take tensors.
+    """
     space: Any = environments.single_action_space
+    if native:
+        if hasattr(space, "n"):
+            return action + int(space.start)
+        low, high = (torch.as_tensor(b.reshape(-1), device=action.device) for b in (space.low, space.high))
+        return action.clamp(low, high).reshape(-1, *space.shape)
     values = action.cpu().numpy()
     if hasattr(space, "n"):
         return values + space.start

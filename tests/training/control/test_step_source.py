@@ -8,12 +8,12 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from gymnasium.vector import AutoresetMode
 
 from polopt.credit import GAE
 from polopt.experience import Experience
 from polopt.policies.network import NetworkPolicy
 from polopt.training.control.source import StepSource
+from polopt.values import check_values
 
 COPIES, STEPS, SEED = 3, 40, 11
 
@@ -91,12 +91,11 @@ def test_log_probabilities_are_the_policys() -> None:
     torch.testing.assert_close(said.logp[batch.mask], batch.rollout_logp[batch.mask])
 
 
-def test_environments_must_reset_in_the_next_step() -> None:
-    made = gymnasium.make_vec(
-        "CartPole-v1", num_envs=2, vectorization_mode="sync", vector_kwargs={"autoreset_mode": AutoresetMode.SAME_STEP}
-    )
+def test_environments_must_declare_when_they_reset() -> None:
+    made = gymnasium.make_vec("CartPole-v1", num_envs=2, vectorization_mode="sync")
+    made.metadata = {}
     policy = NetworkPolicy(observations=4, actions=2)
-    with pytest.raises(ValueError, match=r"need next-step autoreset, found AutoresetMode\.SAME_STEP"):
+    with pytest.raises(ValueError, match=r"need metadata\['autoreset_mode'\], .* found None"):
         StepSource(made, policy, seed=0, generator=torch.Generator())
 
 
@@ -161,3 +160,13 @@ def test_a_normaliser_counts_the_observations_of_training() -> None:
     before = {name: value.clone() for name, value in policy.state_dict().items()}
     StepSource(environments, policy, seed=1, generator=torch.Generator()).fragments(STEPS)  # an evaluation
     assert all(torch.equal(value, before[name]) for name, value in policy.state_dict().items())
+
+
+def test_log_densities_above_0_are_learned_from() -> None:
+    source, policy = source_of("Pendulum-v1")
+    assert policy.log_std is not None
+    with torch.no_grad():
+        policy.log_std.fill_(-4.0)
+    batch = source.fragments(STEPS)
+    assert batch.rollout_logp.max() > 0
+    check_values(batch, by="a test", evaluation=policy.evaluate(batch))
