@@ -39,6 +39,7 @@ def made(temperature: float) -> Algorithm:
 @claim(
     "From a log of mostly bad actions it learns the good ones, and less so the higher its temperature is.",
     kind="headline",
+    cost="slow",
     baseline="a temperature so high that all weights are 1: imitation",
 )
 def better_than_the_log() -> Finding:

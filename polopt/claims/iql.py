@@ -34,6 +34,7 @@ def made(**settings: float) -> Algorithm:
 @claim(
     "From a log of mostly bad actions it learns the good ones.",
     kind="headline",
+    cost="slow",
     baseline="imitation of the log: beta = 0",
 )
 def better_than_the_log() -> Finding:
@@ -57,6 +58,7 @@ def value(expectile: float, seed: int) -> float:
 @claim(
     "The value rises with the expectile, from the log's mean towards the best logged action's.",
     kind="part",
+    cost="slow",
     baseline="expectile 1/2, the value of the logging policy",
 )
 def expectiles() -> Finding:

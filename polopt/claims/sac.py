@@ -37,6 +37,7 @@ def entropy_after(made: Algorithm, seed: int) -> tuple[float, float]:
 @claim(
     "The temperature brings the entropy to the one that is asked for, whatever it begins with.",
     kind="part",
+    cost="slow",
     baseline="the same two temperatures, fixed",
 )
 def entropy_is_met() -> Finding:

@@ -37,6 +37,7 @@ def offline_td3() -> Algorithm:
 @claim(
     "It stays near the logged actions where the critic alone leads away from them, and is better than their mean.",
     kind="headline",
+    cost="slow",
     baseline="TD3 on the same log, and imitation of it",
 )
 def stays_near_the_log() -> Finding:
