@@ -13,7 +13,7 @@ from polopt.solvers import PSRO, MetaSolver, ProjectedReplicator
     ),
     changes="Best responses to a distribution over populations, which a meta-solver takes from their payoffs.",
     room="solvers",
-    tier="faithful",
+    tier="proven",
 )
 def psro(*, train_meta: MetaSolver | None = None, eval_meta: MetaSolver | None = None) -> PSRO:
     """In each iteration, with U the expected payoffs of all profiles of the populations' strategies,
