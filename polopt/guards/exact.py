@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 from polopt.guards.call_pattern import ANY_TOOL
 from polopt.guards.conditions import same_json
 from polopt.guards.guard import ToolCall, ToolCallError
-from polopt.guards.letters import Alphabet
+from polopt.guards.alphabet import Alphabet
 from polopt.guards.patterns import MOST_LETTERS, LinearPattern
 from polopt.guards.privileges import PrivilegeRule
 

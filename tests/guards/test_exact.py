@@ -10,7 +10,7 @@ import pytest
 
 from polopt.guards import LinearPattern, PrivilegeRule, Privileges, ToolCall, analyse, narrower, narrowing
 from polopt.guards.exact import find_call
-from polopt.guards.letters import Alphabet
+from polopt.guards.alphabet import Alphabet
 
 z3 = pytest.importorskip("z3")
 
