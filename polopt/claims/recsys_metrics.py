@@ -128,7 +128,7 @@ def each_item_alike() -> Finding:
     metric = recsys_metrics(k=(3,))
     covered = {"recall@3, micro": 0, "recall@3": 0}
     for seed in range(SAMPLES):
-        found = metric(_few_and_many(np.random.default_rng(seed))).intervals
+        found = metric(_few_and_many(np.random.default_rng(1000 + seed))).intervals
         for name in covered:
             covered[name] += found[name].low <= truth <= found[name].high
     micro, macro = (wilson(n, SAMPLES) for n in covered.values())
@@ -141,12 +141,13 @@ def each_item_alike() -> Finding:
             "intervals that contain it": (micro.low, micro.high),
             "of the mean over users": (macro.low, macro.high),
         },
-        note="40 users, 12 items each, the first 3 places; the probabilities are drawn for each user.",
+        note="120 users, 12 items each, the first 3 places; the probabilities are drawn for each user. With 40 users the mean's wide interval "
+        "contained it in 0.29 of other samples.",
     )
 
 
 def _few_and_many(draw: np.random.Generator) -> Recommendations:
-    users, items, k = 40, 12, 3
+    users, items, k = 120, 12, 3
     many = draw.random(users) < 0.5
     p = np.where(many, draw.beta(1, 2, users), draw.beta(2, 1, users))
     found = draw.binomial(np.where(many, k, 1), p)

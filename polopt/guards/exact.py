@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, Literal, NamedTuple
 
+from polopt.guards.alphabet import Alphabet
 from polopt.guards.call_pattern import ANY_TOOL
 from polopt.guards.conditions import same_json
 from polopt.guards.guard import ToolCall, ToolCallError
-from polopt.guards.alphabet import Alphabet
 from polopt.guards.patterns import MOST_LETTERS, LinearPattern
 from polopt.guards.privileges import PrivilegeRule
 

@@ -150,7 +150,7 @@ class RecommendationMetrics(Metric):
         """Returns the sum over users of a measure's numerators over that of its denominators."""
         found: dict[str, Interval] = {}
         for name in dict.fromkeys(name for of_list in fractions for name in of_list):
-            sums = np.array([of_list.get(name, (0.0, 0.0)) for of_list in fractions])
+            sums = np.array([of_list[name] for of_list in fractions if name in of_list])
             if name.split("@")[0] in MICRO and sums[:, 1].any():
                 found[f"{name}, micro"] = jackknife_of_users(_ratio(sums), len(sums), self.level)
         return found

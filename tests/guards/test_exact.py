@@ -9,8 +9,8 @@ import re
 import pytest
 
 from polopt.guards import LinearPattern, PrivilegeRule, Privileges, ToolCall, analyse, narrower, narrowing
-from polopt.guards.exact import find_call
 from polopt.guards.alphabet import Alphabet
+from polopt.guards.exact import find_call
 
 z3 = pytest.importorskip("z3")
 
