@@ -141,8 +141,8 @@ def each_item_alike() -> Finding:
             "intervals that contain it": (micro.low, micro.high),
             "of the mean over users": (macro.low, macro.high),
         },
-        note="120 users, 12 items each, the first 3 places; the probabilities are drawn for each user. With 40 users the mean's wide interval "
-        "contained it in 0.29 of other samples.",
+        note="120 users, 12 items each, the first 3 places; the probabilities are drawn for each user. With 40 users "
+        "the mean's wide interval contained it in 0.29 of other samples.",
     )
 
 
