@@ -174,8 +174,11 @@ class DoublyRobust(OffPolicyEstimator):
         [B, T] each, 0 after an episode's end."""
         found = self.values(table)
         discount = self.gamma ** np.arange(table.reward.shape[1])
-        errors, values = (np.where(table.mask, x, 0.0) for x in (table.reward - found.q, found.v))
-        return np.multiply(errors, discount, out=errors), np.multiply(values, discount, out=values)
+        errors, values = table.reward - found.q, found.v * discount
+        errors *= discount
+        for each in (errors, values):
+            np.copyto(each, 0.0, where=~table.mask)
+        return errors, values
 
     def values(self, table: LoggedDecisions) -> ActionValues:
         """Returns the model's values of all episodes, each from a model that was not fitted to it where folds > 1."""
