@@ -83,7 +83,7 @@ def measure(
     for table in map(_printed, found.tables):
         screen.print(table)
     if not found.tables:
-        screen.print(_table(found))
+        screen.print(result_grid(found))
     for caution in found.cautions:
         screen.print(Text(f"\nCaution: {caution}.", style="yellow"), soft_wrap=True)
     if html is not None:
@@ -116,7 +116,8 @@ def _printed(table: ResultTable) -> Table:
     return shown
 
 
-def _table(found: Measured) -> Table:
+def result_grid(found: Measured) -> Table:
+    """Tabulates numbers and their intervals."""
     table = Table.grid(padding=(0, 2))
     ordered = [*(name for name in NAMES if name in found.values), *(n for n in found.values if n not in NAMES)]
     for name in ordered:
