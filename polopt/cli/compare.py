@@ -28,7 +28,7 @@ def compare(
         typer.Option(
             "--family",
             metavar="KEY=VALUES",
-            help="Compare in each of several worlds, as in --family tasks.size=4,8,16; repeatable, for every combination.",
+            help="Compare in each of several worlds, as in --family tasks.size=4,8,16; repeatable: every combination.",
         ),
     ] = None,
     processes: Annotated[

@@ -10,7 +10,6 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from polopt.cli import wording
 from polopt.cli.compare import shown_number, shown_share
 from polopt.cli.measure import result_grid
 from polopt.cli.policies import plain

@@ -84,4 +84,4 @@ def test_one_method_is_no_comparison_over_a_family(recipe: Path, tmp_path: Path)
 def test_a_family_is_every_combination_and_names_differ() -> None:
     found = family_settings({"tasks.a": [1, -1], "tasks.b": ["x", "y"]}, {})
     assert list(found.values()) == [{"tasks.a": a, "tasks.b": b} for a in (1, -1) for b in ("x", "y")]
-    assert len({name for name in found}) == 4
+    assert len(set(found)) == 4
