@@ -21,9 +21,9 @@ What a recipe or `polopt solve` may name. This page is made by `python -m benchm
 
 ## Worlds
 
-Language recipes name a world as `tasks`, or `tasks` of a stage. The actions are the tokens of an answer, at most `limit` of
-them in each turn. The best score of a world's tasks is not known exactly: a verifier or a file scores answers. Worlds of
-your own are `file.py:Name`, see [your own environment](worlds.md)."""
+Language recipes name a world as `tasks`, or `tasks` of a stage. The actions are the tokens of an answer, at most
+`limit` of them in each turn. The best score of a world's tasks is not known exactly: a verifier or a file scores
+answers. Worlds of your own are `file.py:Name`, see [your own environment](worlds.md)."""
 PROBLEMS_INTRO = """\
 ## Exact problems
 
@@ -36,8 +36,8 @@ without error. Which solver solves which is in
 CONTROL = """\
 ## Control
 
-Recipes of kind `control` name any environment of gymnasium, as `environment: {id: CartPole-v1}`, with its own actions and
-horizon; the best return is not known. See [control](control.md)."""
+Recipes of kind `control` name any environment of gymnasium, as `environment: {id: CartPole-v1}`, with its own actions
+and horizon; the best return is not known. See [control](control.md)."""
 # Turns of the worlds in a sentence; those that a file or a setting decides say so.
 TURNS = {
     "dataset": "1",

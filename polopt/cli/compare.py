@@ -12,9 +12,11 @@ from rich.table import Table
 
 from polopt.cli import wording
 from polopt.cli.command_group import UsageError
-from polopt.cli.options import ClusterOption, JsonOption, SetOption
+from polopt.cli.options import ClusterOption, FamilyOption, JsonOption, SetOption
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from polopt.metrics import Comparison, Interval
 
 
@@ -23,14 +25,7 @@ def compare(
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="Runs of each method, seeds 0 to N - 1.")],
     recipe: Annotated[str | None, typer.Option("--recipe", help="A YAML file or one of `polopt recipes`.")] = None,
     changes: SetOption = None,
-    family: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--family",
-            metavar="KEY=VALUES",
-            help="Compare in each of several worlds, as in --family tasks.size=4,8,16; repeatable: every combination.",
-        ),
-    ] = None,
+    family: FamilyOption = None,
     processes: Annotated[
         int | None, typer.Option("--processes", min=1, help="Runs at once; one per core if none.")
     ] = None,
@@ -77,9 +72,14 @@ def compare(
     except KeyboardInterrupt:
         screen.print("Stopped. The same command goes on from here.")
         raise typer.Exit(130) from None
-    from polopt.report import write_comparison
+    _show(comparison, folder, screen, as_json=as_json)
 
-    page = write_comparison(comparison, folder, runner.about_folder(folder))
+
+def _show(comparison: Comparison, folder: Path, screen: Console, *, as_json: bool) -> None:
+    from polopt.report import write_comparison
+    from polopt.training.compare import about_folder
+
+    page = write_comparison(comparison, folder, about_folder(folder))
     if as_json:
         typer.echo((folder / "comparison.json").read_text(encoding="utf-8"))
     else:

@@ -35,10 +35,7 @@ def measure(
         typer.Argument(metavar="METHOD", help="A metric, or file.py:function.", autocompletion=wording.complete_method),
     ],
     file: Annotated[
-        Path,
-        typer.Argument(
-            metavar="FILE", help="Rows that the metric reads: JSON lines, CSV or Parquet; or a run, if it reads one."
-        ),
+        Path, typer.Argument(metavar="FILE", help="Rows that the metric reads, JSON lines, CSV or Parquet; or a run.")
     ],
     changes: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of the method; repeatable.")
