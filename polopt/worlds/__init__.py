@@ -28,6 +28,7 @@ from polopt.worlds.recipe import World, build_tasks, parse_world
 from polopt.worlds.revisions import revision_dialogues
 from polopt.worlds.rulebook import Rulebook
 from polopt.worlds.second_chance import SecondChanceTasks
+from polopt.worlds.shop import Shop, ShopSession, shop_graph
 from polopt.worlds.texts import read_texts
 from polopt.worlds.tools import ToolSession, described_tools, tool_calls, tool_environment
 from polopt.worlds.unit_tests import UnitTests
@@ -52,6 +53,8 @@ __all__ = [
     "ReasoningGym",
     "Rulebook",
     "SecondChanceTasks",
+    "Shop",
+    "ShopSession",
     "Step",
     "Task",
     "TaskList",
@@ -72,6 +75,7 @@ __all__ = [
     "policy_violations",
     "read_texts",
     "revision_dialogues",
+    "shop_graph",
     "signals_of",
     "tool_calls",
     "tool_environment",
