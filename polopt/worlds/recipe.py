@@ -32,6 +32,9 @@ from polopt.worlds.unit_tests import UnitTests
 from polopt.worlds.world import Count, World
 
 
+Threshold = Annotated[float, pydantic.Field(gt=0, le=100)]
+
+
 class ReasoningGymWorld(World):
     """Tasks of reasoning_gym datasets; `datasets` maps names to settings, see `ReasoningGym`; `train` and `heldout` are
     numbers of tasks."""
@@ -152,9 +155,7 @@ class ShopWorld(World):
     """Serving customers of a shop under written rules, by tools, see `Shop`; `thresholds` are least difficulties."""
 
     kind: Literal["shop"] = "shop"
-    thresholds: tuple[Annotated[float, pydantic.Field(gt=0, le=100)], ...] = pydantic.Field(
-        (2, 4, 6, 8, 10), min_length=1
-    )
+    thresholds: tuple[Threshold, ...] = pydantic.Field((2, 4, 6, 8, 10), min_length=1)
     train: Count = 2_000
     heldout: Count = 100
 
