@@ -135,7 +135,7 @@ PLANTED = {("gift", "refund days"): 0.9, ("refund limit", "shipping cost"): 0.7,
 @claim(
     "In a shop, tests by walks with weights of customers' conversations find a clerk's planted weaknesses, rank them, "
     "and meet them more often than tests of rules at random.",
-    kind="headline",
+    kind="part",
     baseline="as many tests of as many rules each, drawn at random",
     cost="slow",
 )

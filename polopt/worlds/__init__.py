@@ -29,6 +29,7 @@ from polopt.worlds.revisions import revision_dialogues
 from polopt.worlds.rulebook import Rulebook
 from polopt.worlds.second_chance import SecondChanceTasks
 from polopt.worlds.shop import Shop, ShopSession, shop_graph
+from polopt.worlds.text_grid import TextGrid
 from polopt.worlds.texts import read_texts
 from polopt.worlds.tools import ToolSession, described_tools, tool_calls, tool_environment
 from polopt.worlds.unit_tests import UnitTests
@@ -60,6 +61,7 @@ __all__ = [
     "TaskList",
     "TaskSplit",
     "Tasks",
+    "TextGrid",
     "ToolSession",
     "UnitTests",
     "VerifierError",

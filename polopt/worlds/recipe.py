@@ -27,10 +27,10 @@ from polopt.worlds.reasoning_gym import ReasoningGym
 from polopt.worlds.rulebook import Rulebook
 from polopt.worlds.second_chance import SECOND_PROMPT, SecondChanceTasks
 from polopt.worlds.shop import Shop
+from polopt.worlds.text_grid import TextGrid
 from polopt.worlds.texts import read_texts
 from polopt.worlds.unit_tests import UnitTests
 from polopt.worlds.world import Count, World
-
 
 Threshold = Annotated[float, pydantic.Field(gt=0, le=100)]
 
@@ -163,6 +163,25 @@ class ShopWorld(World):
         return Shop.split(train=self.train, heldout=self.heldout, seed=seed, thresholds=self.thresholds)
 
 
+class TextGridWorld(World):
+    """Fetching things from a grid, by commands in words, see `TextGrid`."""
+
+    kind: Literal["text-grid"] = "text-grid"
+    width: int = 5
+    things: int = 2
+    walls: float = 0.2
+    turns: Count = 60
+    train: Count = 2_000
+    heldout: Count = 100
+
+    def build(self, seed: int) -> TaskSplit:
+        settings = {name: getattr(self, name) for name in ("width", "things", "walls", "turns", "train", "heldout")}
+        try:
+            return TextGrid.split(seed=seed, **settings)
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
+
+
 class WrapperWorld(World):
     """A world that wraps another world, `of`."""
 
@@ -292,6 +311,7 @@ KINDS: dict[str, type[World]] = {
     "guarded": GuardedWorld,
     "unit-tests": UnitTestsWorld,
     "shop": ShopWorld,
+    "text-grid": TextGridWorld,
 }
 
 
