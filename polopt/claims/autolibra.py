@@ -103,7 +103,7 @@ def shows_faults() -> Finding:
         and min(coverage) >= 0.9,
         intervals={"gain over random metrics": (gain.low, gain.high)},
         note="Records are of what the world reports of each errand, feedback is from templates in their words. Each "
-        "fault shows in most errands of its walker, and in about one in ten of others.",
+        "fault shows in most errands of its walker, and in up to a quarter of others.",
     )
 
 
