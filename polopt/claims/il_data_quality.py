@@ -165,7 +165,8 @@ def starts() -> Finding:
             "rise of action variance": (rise.low, rise.high),
         },
         note="20 demonstrations of a point mass; the policy takes the mean force of the five nearest recorded states, "
-        "as linear ones, which were tried first, lose by other starts in either case. The noise is of the records: 0.25, and 0.25, 0.5 and 1.",
+        "as linear ones, which were tried first, lose by other starts in either case. "
+        "The noise is of the records: 0.25, and 0.25, 0.5 and 1.",
     )
 
 

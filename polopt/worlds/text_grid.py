@@ -107,7 +107,7 @@ class TextGrid:
         if not 0 <= index < self.size:
             raise IndexError(f"task {index} of {self.size}")
         draw = random.Random(f"{self.seed}/{int(self.heldout)}/{index}")
-        cells = list(itertools.product(range(self.width), repeat=2))
+        cells: list[Cell] = [(x, y) for x in range(self.width) for y in range(self.width)]
         while True:
             free = frozenset(cell for cell in cells if draw.random() >= self.walls)
             side = self.width - 1 if self.heldout else 0
