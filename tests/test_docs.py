@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from benchmarks import catalogue, fields_page, recipe_page
+from benchmarks import catalogue, environments_page, fields_page, recipe_page
+from polopt.problems import PROBLEMS
+from polopt.worlds.recipe import KINDS, parse_world
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -47,6 +50,25 @@ def test_the_catalogue_page_is_what_the_method_files_say() -> None:
 
 def test_the_fields_page_is_what_the_registries_hold() -> None:
     assert fields_page.PAGE.read_text() == fields_page.page(), "run: python -m benchmarks.fields_page"
+
+
+def test_the_environments_page_has_every_world_and_problem() -> None:
+    text = environments_page.PAGE.read_text()
+    assert text == environments_page.page(), "run: python -m benchmarks.environments_page"
+    assert all(f"| `{{kind: {kind}}}` |" in text for kind in KINDS)
+    assert all(f"| `{name}` |" in text for name in PROBLEMS)
+
+
+def test_the_turns_on_the_environments_page_are_those_of_the_worlds() -> None:
+    few: dict[str, Any] = {"kind": "chains", "train": 20, "heldout": 5}
+    kinds = ("guess-number", "chains", "critic", "unit-tests")
+    specs = [{"kind": kind, "train": 20, "heldout": 5} for kind in kinds]
+    specs += [{"kind": kind, "of": few} for kind in ("noisy", "second-chance")]
+    for spec in specs:
+        world = parse_world(spec)
+        said = environments_page.TURNS[spec["kind"]]
+        turns = {"up to `turns`": getattr(world, "turns", 0), "as `of`": 1, "one more than `of`": 2, "1": 1}[said]
+        assert world.build(0).train.turns == turns, spec["kind"]
 
 
 def test_the_recipe_page_is_what_the_settings_say() -> None:

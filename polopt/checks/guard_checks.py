@@ -13,6 +13,7 @@ from polopt.checks.guard_rules import OF_CALLS, OF_THE_GUARD, GuardRow
 from polopt.guards import CallPattern, Guard, PrivilegeRule, Privileges, ToolCall
 from polopt.guards.analysis import analyse, examples
 from polopt.guards.call_pattern import ANY_TOOL
+from polopt.guards.exact import z3_installed
 
 # Calls of one check; its time grows with the cube of their number.
 CALLS = 24
@@ -39,8 +40,11 @@ def rule_findings(guard: Guard) -> list[CheckResult]:
     """Returns the results of the static analysis of each table of privilege rules: a rule that never decides breaks, an
     overlap is a choice."""
     tables = [part for part in guard.parts() if isinstance(part, Privileges)]
-    problems = [problem for table in tables for problem in analyse(list(table.rules))]
-    why = "A rule that never decides, or is overruled by another, is seldom what was meant."
+    analyses = [analyse(list(table.rules), missing=table.missing) for table in tables]
+    problems = [problem for analysis in analyses for problem in analysis.problems]
+    why = "A rule that never decides, or is overruled by another, is seldom what was meant. " + (
+        "Decided by z3." if z3_installed() else "A conservative test, which may miss some; z3-solver decides all."
+    )
     if not problems:
         return [CheckResult("rules", "holds", "", why)] if tables else []
     return [

@@ -3,10 +3,12 @@
 import numpy as np
 
 from polopt.claim import Finding, Replace, claim, mutation
+from polopt.claims.problems.shop_clerk import Clerk, conversations, drawn_alike
 from polopt.methods import intellagent as paper
 from polopt.metrics import PolicyTestResults, t_interval
 from polopt.worlds import PolicyGraph
 from polopt.worlds.policy_graph import PolicyTest
+from polopt.worlds.shop_rules import RULES as SHOP_RULES
 
 RULES, EVENTS = 12, 2000
 NAMES = tuple(f"rule {i:02}" for i in range(RULES))
@@ -123,6 +125,71 @@ def finds_the_pair() -> Finding:
         note="One pair of twelve rules has weight 10, others 1 to 1.5. The pair that fails is the one that comes up "
         "together: that weights know what fails is assumed, not shown.",
     )
+
+
+# The clerk's weaknesses: a rule that it breaks by itself, and pairs of which it breaks one, the worst first.
+WEAK = "postcode"
+PLANTED = {("gift", "refund days"): 0.9, ("refund limit", "shipping cost"): 0.7, ("cancel pending", "own orders"): 0.5}
+
+
+@claim(
+    "In a shop, tests by walks with weights of customers' conversations find a clerk's planted weaknesses, rank them, "
+    "and meet them more often than tests of rules at random.",
+    kind="part",
+    baseline="as many tests of as many rules each, drawn at random",
+    cost="slow",
+)
+def finds_weaknesses() -> Finding:
+    clerk, names = Clerk({WEAK: 0.5}, PLANTED), [f"violations of {a} and {b}" for a, b in PLANTED]
+    recall: dict[str, list[float]] = {"walks": [], "random": []}
+    first, quotients = [], []
+    for seed in range(10):
+        scores = {rule.name: rule.challenge for rule in SHOP_RULES}
+        walks = PolicyGraph.of_conversations(conversations(300, seed), scores, pseudo=1.0).tests(
+            200, thresholds=(4, 6, 8), seed=seed
+        )
+        sets, met = {"walks": walks, "random": drawn_alike(walks, seed)}, {}
+        for name, tests in sets.items():
+            found = paper.intellagent(pairs=1)(clerk.serve(tests, seed)).intervals
+            pairs = [x for x in found if " and " in x and WEAK not in x]
+            top = sorted(pairs, key=lambda x: -found[x].low)[: len(PLANTED)]
+            recall[name].append(len(set(top) & set(names)) / len(PLANTED))
+            met[name] = sum(set(pair) <= set(test.policies) for test in tests for pair in PLANTED)
+            if name == "walks":
+                rules = [x for x in found if x.startswith("violations") and " and " not in x]
+                first.append(max(rules, key=lambda x: found[x].low) == f"violations of {WEAK}")
+        quotients.append(np.log(met["walks"] / met["random"]))
+    recalled, more = t_interval(recall["walks"]), t_interval(quotients)
+    return Finding(
+        measured={
+            "planted pairs among the first three": recalled.estimate,
+            "planted pairs among the first three, random": float(np.mean(recall["random"])),
+            "the weak rule is first": float(np.mean(first)),
+            "times as often": float(np.exp(more.estimate)),
+        },
+        criterion="over 10 graphs of 200 tests, the mean share of the three planted pairs among the first three by the "
+        "lower end of the interval is at least 0.8, the weak rule is first in 0.9 of them, and tests meet a planted "
+        "pair over 1.2 times as often as random ones, by the 95 % interval of the geometric mean",
+        holds=recalled.estimate >= 0.8 and float(np.mean(first)) >= 0.9 and float(np.exp(more.low)) > 1.2,
+        intervals={
+            "planted pairs among the first three": (recalled.low, recalled.high),
+            "times as often": (float(np.exp(more.low)), float(np.exp(more.high))),
+        },
+        note="Weak pairs are of one kind of request, as most of a customer's requests are: that conversations bring "
+        "them together is assumed. On the graphs that the criterion was made on, random tests ranked them about as "
+        "well as walks, so that the gain is in how many failures are met, not in their order.",
+    )
+
+
+@mutation("Weights are how often rules occur, not how often they meet.", kills=finds_weaknesses)
+def of_single_rules(replace: Replace) -> None:
+    def alone(
+        cls: type[PolicyGraph], conversations: list[list[str]], challenge: dict[str, float], pseudo: float = 0.0
+    ) -> PolicyGraph:
+        often = np.array([pseudo + sum(name in found for found in conversations) for name in challenge])
+        return PolicyGraph(tuple(challenge), np.array(list(challenge.values())), np.sqrt(np.outer(often, often)))
+
+    replace(PolicyGraph, "of_conversations", classmethod(alone))
 
 
 @mutation("The walk does not read the weights.", kills=finds_the_pair)

@@ -5,15 +5,18 @@ from __future__ import annotations
 import math
 import statistics
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
 
 from polopt.cli import wording
-from polopt.cli.options import ClusterOption, JsonOption, SetOption
+from polopt.cli.command_group import UsageError
+from polopt.cli.options import ClusterOption, FamilyOption, JsonOption, SetOption
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from polopt.metrics import Comparison, Interval
 
 
@@ -22,6 +25,7 @@ def compare(
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="Runs of each method, seeds 0 to N - 1.")],
     recipe: Annotated[str | None, typer.Option("--recipe", help="A YAML file or one of `polopt recipes`.")] = None,
     changes: SetOption = None,
+    family: FamilyOption = None,
     processes: Annotated[
         int | None, typer.Option("--processes", min=1, help="Runs at once; one per core if none.")
     ] = None,
@@ -42,28 +46,40 @@ def compare(
 
     chosen = [wording.method(m) for m in methods]
     folder = run or runner.default_folder(chosen)
+    varied = wording.family(family or [])
+    if varied and anytime:
+        raise UsageError("--anytime has no intervals of a family, whose bootstrap holds at one look; leave one out")
     screen = wording.screen(stderr=as_json)
     watch = Board(screen)
     screen.print(planned_line(seeds), style="dim")
+    common: dict[str, Any] = {
+        "seeds": seeds,
+        "folder": folder,
+        "recipe": recipe,
+        "changes": wording.settings(changes or []),
+        "processes": processes,
+        "cluster": cluster,
+        "watch": watch.update,
+    }
     try:
+        if varied:
+            from polopt.cli.families import compare_over
+
+            compare_over(chosen, varied, common, watch, as_json=as_json)
+            return
         with watch:
-            comparison = runner.compare(
-                chosen,
-                seeds=seeds,
-                folder=folder,
-                recipe=recipe,
-                changes=wording.settings(changes or []),
-                processes=processes,
-                cluster=cluster,
-                anytime=anytime,
-                watch=watch.update,
-            )
+            comparison = runner.compare(chosen, anytime=anytime, **common)
     except KeyboardInterrupt:
         screen.print("Stopped. The same command goes on from here.")
         raise typer.Exit(130) from None
-    from polopt.report import write_comparison
+    _show(comparison, folder, screen, as_json=as_json)
 
-    page = write_comparison(comparison, folder, runner.about_folder(folder))
+
+def _show(comparison: Comparison, folder: Path, screen: Console, *, as_json: bool) -> None:
+    from polopt.report import write_comparison
+    from polopt.training.compare import about_folder
+
+    page = write_comparison(comparison, folder, about_folder(folder))
     if as_json:
         typer.echo((folder / "comparison.json").read_text(encoding="utf-8"))
     else:
@@ -93,7 +109,7 @@ def result_table(comparison: Comparison) -> Table:
     table.add_column(f"against {first}{', points' if share else ''}", justify="right")
     if not comparison.anytime:
         table.add_column("better on a new seed", justify="right")
-    show = (lambda x: _share(x, "+", "")) if share else (lambda x: _plain(x, "+"))
+    show = (lambda x: shown_share(x, "+", "")) if share else (lambda x: shown_number(x, "+"))
     others = len(comparison.methods) - 1
     if others > 1:
         chance = others * (1 - comparison.level)
@@ -106,10 +122,10 @@ def result_table(comparison: Comparison) -> Table:
         table.add_column("letters")
     letters = comparison.letters() if others > 1 else {}
     for row in comparison.table():
-        cells = [row.name, str(row.final.n), _share(row.final) if share else _plain(row.final)]
+        cells = [row.name, str(row.final.n), shown_share(row.final) if share else shown_number(row.final)]
         cells.append("" if not row.difference else show(row.difference) + (" *" if row.significant else ""))
         if not comparison.anytime:
-            cells.append(_share(row.improvement) if row.improvement else "")
+            cells.append(shown_share(row.improvement) if row.improvement else "")
         cells += [letters[row.name]] if letters else []
         table.add_row(*cells)
     return table
@@ -150,14 +166,14 @@ def seeds_line(comparison: Comparison) -> str:
     return f"Seeds that would find a difference of {what} four times in five, by this spread: {', '.join(found)}"
 
 
-def _plain(interval: Interval, sign: str = "") -> str:
+def shown_number(interval: Interval, sign: str = "") -> str:
     ends = (interval.low, interval.high)
     if not all(map(math.isfinite, ends)):
         return f"{interval.estimate:{sign}.1f} [{_unbounded(interval)}]"
     return f"{interval.estimate:{sign}.1f} [{ends[0]:{sign}.1f}, {ends[1]:{sign}.1f}]"
 
 
-def _share(interval: Interval, sign: str = "", unit: str = " %") -> str:
+def shown_share(interval: Interval, sign: str = "", unit: str = " %") -> str:
     ends = (interval.low, interval.high)
     if not all(map(math.isfinite, ends)):
         return f"{100 * interval.estimate:{sign}.1f}{unit} [{_unbounded(interval)}]"

@@ -35,7 +35,7 @@ def measure(
         typer.Argument(metavar="METHOD", help="A metric, or file.py:function.", autocompletion=wording.complete_method),
     ],
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="Rows that the metric reads: JSON lines, CSV or Parquet.")
+        Path, typer.Argument(metavar="FILE", help="Rows that the metric reads, JSON lines, CSV or Parquet; or a run.")
     ],
     changes: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of the method; repeatable.")
@@ -83,7 +83,7 @@ def measure(
     for table in map(_printed, found.tables):
         screen.print(table)
     if not found.tables:
-        screen.print(_table(found))
+        screen.print(result_grid(found))
     for caution in found.cautions:
         screen.print(Text(f"\nCaution: {caution}.", style="yellow"), soft_wrap=True)
     if html is not None:
@@ -116,7 +116,8 @@ def _printed(table: ResultTable) -> Table:
     return shown
 
 
-def _table(found: Measured) -> Table:
+def result_grid(found: Measured) -> Table:
+    """Tabulates numbers and their intervals."""
     table = Table.grid(padding=(0, 2))
     ordered = [*(name for name in NAMES if name in found.values), *(n for n in found.values if n not in NAMES)]
     for name in ordered:

@@ -29,6 +29,14 @@ SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, as in --set stages.rl.steps=50; repeatable."),
 ]
+FamilyOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--family",
+        metavar="KEY=VALUES",
+        help="Compare in each of several worlds, as in --family tasks.size=4,8,16; repeatable: every combination.",
+    ),
+]
 SeedOption = Annotated[int | None, typer.Option("--seed")]
 CheckpointOption = Annotated[
     str | None, typer.Option("--checkpoint", metavar="STEP", help="Of a run: its step, best or last.")

@@ -67,6 +67,26 @@ def settings(pairs: Sequence[str]) -> dict[str, Any]:
     return found
 
 
+def family(pairs: Sequence[str]) -> dict[str, list[Any]]:
+    """Parses `--family a.b=1,2` to {"a.b": [1, 2]}; values are YAML."""
+    from polopt.yaml_data import YamlError, read_yaml
+
+    found: dict[str, list[Any]] = {}
+    for pair in pairs:
+        key, equals, values = (part.strip() for part in pair.partition("="))
+        if not equals or not key or not values:
+            raise UsageError(f"--family {pair:.100}: expected key=values, as in --family tasks.size=4,8,16")
+        if key in found:
+            raise UsageError(f"--family {key:.100} is given twice; give all of its values in one")
+        try:
+            found[key] = read_yaml(f"[{values}]", f"--family {key:.100}: the values")
+        except YamlError as error:
+            raise UsageError(f"{error}; separate values by commas, as in --family tasks.size=4,8,16") from None
+        if any(value is None or isinstance(value, (dict, list)) for value in found[key]):
+            raise UsageError(f"--family {key:.100}: values must be numbers, words, true or false, found {values:.100}")
+    return found
+
+
 def with_seed(pairs: Sequence[str] | None, seed: int | None) -> dict[str, Any]:
     """Parses `--set` and `--seed`."""
     return settings(pairs or []) | ({} if seed is None else {"seed": seed})

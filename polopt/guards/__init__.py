@@ -1,6 +1,15 @@
 """Guards: parts that decide which tool calls of a policy may run."""
 
-from polopt.guards.analysis import RuleProblem, RuleProposer, analyse, narrower, proposed
+from polopt.guards.analysis import (
+    Narrowing,
+    RuleAnalysis,
+    RuleProblem,
+    RuleProposer,
+    analyse,
+    narrower,
+    narrowing,
+    proposed,
+)
 from polopt.guards.call_pattern import CallPattern
 from polopt.guards.conditions import condition
 from polopt.guards.detector import (
@@ -12,6 +21,7 @@ from polopt.guards.detector import (
     fit_classifier,
     step_text,
 )
+from polopt.guards.exact import Answer, find_call
 from polopt.guards.guard import AllowedByAll, Guard, GuardVerdict, ToolCall, ToolCallError
 from polopt.guards.guarded import CallRefused, GuardedTools, approved, guarded
 from polopt.guards.patterns import LinearPattern
@@ -22,6 +32,7 @@ from polopt.guards.temporal import RuleStatus, TemporalGuard, TemporalRule, read
 __all__ = [
     "END",
     "AllowedByAll",
+    "Answer",
     "CallPattern",
     "CallRefused",
     "Detector",
@@ -31,11 +42,13 @@ __all__ = [
     "GuardedTools",
     "LabelledTrace",
     "LinearPattern",
+    "Narrowing",
     "NarrowingUpdate",
     "PolicyUpdate",
     "PrivilegeRule",
     "Privileges",
     "ReplacingUpdate",
+    "RuleAnalysis",
     "RuleProblem",
     "RuleProposer",
     "RuleStatus",
@@ -47,9 +60,11 @@ __all__ = [
     "analyse",
     "approved",
     "condition",
+    "find_call",
     "fit_classifier",
     "guarded",
     "narrower",
+    "narrowing",
     "privilege_rules",
     "proposed",
     "read_rules",

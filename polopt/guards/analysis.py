@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from polopt.guards.call_pattern import ANY_TOOL
 from polopt.guards.conditions import BOUNDS, LENGTHS, TYPES, condition, same_json
+from polopt.guards.exact import Missing, find_call, z3_installed
 from polopt.guards.guard import AllowedByAll, Guard, ToolCall, ToolCallError
 from polopt.guards.privileges import PrivilegeRule, Privileges
 from polopt.guards.rules import privilege_rules
@@ -22,41 +24,102 @@ FITTING: dict[str, tuple[str, ...]] = {"integer": NUMBERS, "number": NUMBERS, "s
 RuleProposer = Callable[[Mapping[str, Any], str], Any]
 
 
+# The test of rules: by listed values, bounds and equal keywords, or by the solver z3 where that leaves a question open.
+RuleTest = Literal["conservative", "z3"]
+
+
 class RuleProblem(NamedTuple):
-    """kind: what the analysis found. rule: index of the rule that it is about. sentence: the finding."""
+    """kind: what the analysis found. rule: index of the rule that it is about. sentence: the finding. test: which test
+    found it."""
 
     kind: Literal["type", "overlap", "unreachable"]
     rule: int
     sentence: str
+    test: RuleTest = "conservative"
 
 
-def analyse(rules: Sequence[PrivilegeRule], tools: Mapping[str, Any] | None = None) -> list[RuleProblem]:
+@dataclasses.dataclass(frozen=True)
+class RuleAnalysis:
+    """problems: what was found. test: the strongest test that was used. open: the questions that z3 left open, in
+    words. Those of the conservative test are not listed: all where it found nothing."""
+
+    problems: list[RuleProblem]
+    test: RuleTest
+    open: list[str]
+
+
+@dataclasses.dataclass(frozen=True)
+class Narrowing:
+    """narrower: it is certain that the new rules allow no call that the old ones refuse. test: which test decided.
+    opened: a call that the new rules allow and the old ones refuse; None if none was found."""
+
+    narrower: bool
+    test: RuleTest
+    opened: ToolCall | None = None
+
+
+def analyse(
+    rules: Sequence[PrivilegeRule],
+    tools: Mapping[str, Any] | None = None,
+    missing: Missing = "deny",
+    use_z3: bool | None = None,
+) -> RuleAnalysis:
     """Returns what is wrong with rules, or may be unintended.
 
     type: a tool or an argument that no schema declares, and keywords or values that its declared type never meets.
-    overlap: an allowing and a forbidding rule that match the same call, which the sentence names; the search tries
-    values at the bounds of both conditions, so that what it finds exists, and it may miss some. unreachable: a rule
-    before it matches every call that it matches; where that cannot be decided there is no finding.
+    overlap: an allowing and a forbidding rule that match the same call, which the sentence names. unreachable: the
+    rules before it match every call that it matches.
+
+    The conservative test finds an overlap by values at the bounds of both conditions and an unreachable rule by one
+    rule before it that certainly covers it, so that what it finds is true and it may miss some. Where z3 is installed,
+    it decides what that test leaves open, patterns included; see `find_call` for what remains undecided.
 
     tools: each tool's JSON schema of its arguments, `{"properties": {"amount": {"type": "number"}}}`, as in the
     `inputSchema` of the Model Context Protocol; None leaves out the checks of types. Only `type` is read.
+    missing: the setting of `Privileges` for arguments that a call leaves out.
+    use_z3: whether z3 is used; None is where it is installed.
     """
+    use_z3 = z3_installed() if use_z3 is None else use_z3
     found = [] if tools is None else [x for i, rule in enumerate(rules) for x in _types(i, rule, tools)]
-    order = sorted(range(len(rules)), key=lambda i: (rules[i].priority, rules[i].effect == "allow"))
-    for later in range(len(order)):
-        i = order[later]
-        for j in order[:later]:
-            names = f"rule {i} ({rules[i].effect} {rules[i].tool})", f"rule {j} ({rules[j].effect} {rules[j].tool})"
-            if covers(rules[j], rules[i]):
-                found.append(
-                    RuleProblem("unreachable", i, f"{names[0]} never decides: {names[1]} matches all of its calls")
-                )
-                break
-            if rules[i].effect != rules[j].effect and (call := common_call(rules[i], rules[j])) is not None:
-                where = f"{call.name} {dict(call.arguments)}"
-                sentence = f"{names[0]} and {names[1]} both match {where}; {names[1]} decides"
-                found.append(RuleProblem("overlap", i, sentence))
-    return found
+    still_open: list[str] = []
+    order = _ordered(range(len(rules)), rules)
+    for later, i in enumerate(order):
+        own, before = _name(i, rules), order[:later]
+        covering = next((j for j in before if covers(rules[j], rules[i])), None)
+        if covering is not None:
+            sentence = f"{own} never decides: {_name(covering, rules)} matches all of its calls"
+            found.append(RuleProblem("unreachable", i, sentence))
+            continue
+        if use_z3:
+            answer = find_call([rules[i]], [rules[j] for j in before], missing)
+            if answer.decided and answer.call is None:
+                some = find_call([rules[i]], missing=missing).call is not None
+                reason = "the rules before it match all of its calls" if some else "no call meets its conditions"
+                found.append(RuleProblem("unreachable", i, f"{own} never decides: {reason}", "z3"))
+                continue
+            still_open += [] if answer.decided else [f"whether {own} ever decides"]
+        for j in before:
+            if rules[i].effect == rules[j].effect:
+                continue
+            test: RuleTest = "conservative"
+            call = common_call(rules[i], rules[j], missing)
+            if call is None and use_z3:
+                answer = find_call([rules[i], rules[j]], missing=missing)
+                call, test = answer.call, "z3"
+                still_open += [] if answer.decided else [f"whether {own} and {_name(j, rules)} overlap"]
+            if call is not None:
+                where, first = f"{call.name} {dict(call.arguments)}", _name(j, rules)
+                found.append(RuleProblem("overlap", i, f"{own} and {first} both match {where}; {first} decides", test))
+    return RuleAnalysis(found, "z3" if use_z3 else "conservative", still_open)
+
+
+def _ordered(indices: Iterable[int], rules: Sequence[PrivilegeRule]) -> list[int]:
+    """Returns the indices of rules in the order in which they are tried."""
+    return sorted(indices, key=lambda i: (rules[i].priority, rules[i].effect == "allow"))
+
+
+def _name(i: int, rules: Sequence[PrivilegeRule]) -> str:
+    return f"rule {i} ({rules[i].effect} {rules[i].tool})"
 
 
 def _types(i: int, rule: PrivilegeRule, tools: Mapping[str, Any]) -> Iterator[RuleProblem]:
@@ -144,7 +207,7 @@ def _keyword_implied(narrow: Mapping[str, Any], name: str, value: Any) -> bool:
     return name == "anyOf" and any(implies(narrow, each) for each in value)
 
 
-def common_call(first: PrivilegeRule, second: PrivilegeRule) -> ToolCall | None:
+def common_call(first: PrivilegeRule, second: PrivilegeRule, missing: Missing = "deny") -> ToolCall | None:
     """Returns a call that both rules match, tried at the bounds of their conditions; None if no tried call is one."""
     tools = {first.tool, second.tool} - {ANY_TOOL} or {"any tool"}
     if len(tools) > 1:
@@ -158,7 +221,7 @@ def common_call(first: PrivilegeRule, second: PrivilegeRule) -> ToolCall | None:
             call = ToolCall(next(iter(tools)), dict(zip(values, chosen, strict=True)))
         except ToolCallError:
             continue
-        if first(call) and second(call):
+        if first(call, missing) and second(call, missing):
             return call
     return None
 
@@ -188,12 +251,51 @@ def examples(schema: Mapping[str, Any]) -> Iterator[Any]:
     yield from ("x", True, None)
 
 
-def narrower(new: Sequence[PrivilegeRule], old: Sequence[PrivilegeRule]) -> bool:
-    """Tests whether the new rules certainly allow no call that the old ones refuse. False where that is undecided.
+def narrower(
+    new: Sequence[PrivilegeRule],
+    old: Sequence[PrivilegeRule],
+    missing: Missing = "deny",
+    use_z3: bool | None = None,
+) -> bool:
+    """Tests whether the new rules certainly allow no call that the old ones refuse, see `narrowing`."""
+    return narrowing(new, old, missing, use_z3).narrower
 
-    Sufficient: every allowing rule of the new ones is covered by an allowing rule of the old ones, and every forbidding
-    rule of the old ones stands before that in the new ones, at priorities that keep its precedence.
+
+def narrowing(
+    new: Sequence[PrivilegeRule],
+    old: Sequence[PrivilegeRule],
+    missing: Missing = "deny",
+    use_z3: bool | None = None,
+) -> Narrowing:
+    """Tests whether the new rules certainly allow no call that the old ones refuse, their updates left out.
+
+    The conservative test is sufficient: every allowing rule of the new ones is covered by an allowing rule of the old
+    ones, and every forbidding rule of the old ones stands before that in the new ones, at priorities that keep its
+    precedence. What it does not accept z3 decides, where it is installed: a call that an allowing rule of the new ones
+    decides and that a forbidding rule of the old ones, or none, decides. `narrower` is False where that is undecided.
+
+    missing: the setting of both guards for arguments that a call leaves out.
+    use_z3: whether z3 is used; None is where it is installed.
     """
+    if _certainly_narrower(new, old):
+        return Narrowing(True, "conservative")
+    if not (z3_installed() if use_z3 is None else use_z3):
+        return Narrowing(False, "conservative")
+    tried, before = ([rules[i] for i in _ordered(range(len(rules)), rules)] for rules in (new, old))
+    # The rules of the old ones that refuse a call: each forbidding one where none before it matches; no rule at all.
+    refusals = [([rule], before[:i]) for i, rule in enumerate(before) if rule.effect == "forbid"] + [([], before)]
+    decided = True
+    for i, rule in enumerate(tried):
+        for deciding, earlier in refusals if rule.effect == "allow" else []:
+            answer = find_call([rule, *deciding], [*tried[:i], *earlier], missing)
+            if answer.call is not None:
+                return Narrowing(False, "z3", answer.call)
+            decided = decided and answer.decided
+    return Narrowing(decided, "z3")
+
+
+def _certainly_narrower(new: Sequence[PrivilegeRule], old: Sequence[PrivilegeRule]) -> bool:
+    """Tests by the conservative test alone."""
     first_allowed = min((rule.priority for rule in new if rule.effect == "allow"), default=0)
     kept = all(
         any(n.effect == "forbid" and n.priority <= first_allowed and covers(n, o) for n in new)

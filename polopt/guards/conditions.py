@@ -15,7 +15,7 @@ Condition = Callable[[Any], Outcome]
 
 TYPES: dict[str, Callable[[Any], bool]] = {
     "string": lambda x: isinstance(x, str),
-    "integer": lambda x: _is_number(x) and float(x).is_integer(),
+    "integer": lambda x: _is_number(x) and (isinstance(x, int) or x.is_integer()),
     "number": lambda x: _is_number(x),
     "boolean": lambda x: isinstance(x, bool),
     "array": lambda x: isinstance(x, list),
@@ -106,7 +106,9 @@ def _check(good: bool, name: str, expected: str, value: Any) -> None:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    # A whole number may be too large for a floating-point one, and is finite.
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    return whole or (isinstance(value, float) and math.isfinite(value))
 
 
 def same_json(a: Any, b: Any) -> bool:

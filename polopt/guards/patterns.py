@@ -8,8 +8,9 @@ from re import _constants as c  # type: ignore[attr-defined]
 from re import _parser  # type: ignore[attr-defined]
 from typing import Any
 
-# States of an automaton, and states times letters of one match: a second at most.
-MOST_STATES, MOST_WORK = 2_000, 5_000_000
+# States of an automaton, and letters of a text that is matched: a few seconds at most. The limit of letters is the
+# same for every pattern, so that two patterns are undecidable for the same texts and can be compared.
+MOST_STATES, MOST_LETTERS = 2_000, 10_000
 
 Test = Callable[[str], Any]
 CATEGORIES: dict[Any, Test] = {
@@ -27,7 +28,8 @@ class LinearPattern:
 
     The pattern runs as an automaton that is in all of its states at once, without backtracking. Letters, classes,
     `.`, `|`, groups, repetitions, and `^` and `$` around the whole are supported; constructs that need memory or
-    context (backreferences, lookahead, `\\b`), flags, and patterns of more than 2,000 states are refused.
+    context (backreferences, lookahead, `\\b`), flags, and patterns of more than 2,000 states are refused. items: the
+    parsed pattern without `^` and `$`, as Python's own parser of regular expressions returns it.
 
     Raises:
         ValueError: an invalid or unsupported pattern.
@@ -48,11 +50,12 @@ class LinearPattern:
             items = items[1:]
         if items and items[-1] == (c.AT, c.AT_END):
             items = items[:-1]
+        self.items = items
         self._first = self._sequence(items, 0)
 
     def fullmatch(self, text: str) -> bool | None:
-        """Tests whether the whole text matches; None where the match would take too long."""
-        if len(text) * len(self._states) > MOST_WORK:
+        """Tests whether the whole text matches; None for a text of more than 10,000 letters, which takes too long."""
+        if len(text) > MOST_LETTERS:
             return None
         alive = self._closure([self._first])
         for letter in text:
@@ -86,7 +89,7 @@ class LinearPattern:
 
     def _item(self, kind: Any, value: Any, after: int) -> int:
         if kind in (c.LITERAL, c.NOT_LITERAL, c.ANY, c.IN):
-            return self._add((self._test(kind, value), after))
+            return self._add((letter_test(kind, value), after))
         if kind is c.BRANCH:
             return self._add([self._sequence(branch, after) for branch in value[1]])
         if kind is c.SUBPATTERN and not value[1] and not value[2]:
@@ -113,19 +116,22 @@ class LinearPattern:
             after = self._sequence(items, after)
         return after
 
-    def _test(self, kind: Any, value: Any) -> Test:
-        if kind is c.ANY:
-            return lambda letter: letter != "\n"
-        if kind in (c.LITERAL, c.NOT_LITERAL):
-            expected, same = chr(value), kind is c.LITERAL
-            return lambda letter: (letter == expected) is same
-        negated = value[0][0] is c.NEGATE
-        tests = [self._member(*member) for member in (value[1:] if negated else value)]
-        return lambda letter: any(test(letter) for test in tests) is not negated
 
-    def _member(self, kind: Any, value: Any) -> Test:
-        if kind is c.LITERAL:
-            return lambda letter: ord(letter) == value
-        if kind is c.RANGE:
-            return lambda letter: value[0] <= ord(letter) <= value[1]
-        return CATEGORIES[value]
+def letter_test(kind: Any, value: Any) -> Test:
+    """Compiles an item of a parsed pattern that stands for one letter."""
+    if kind is c.ANY:
+        return lambda letter: letter != "\n"
+    if kind in (c.LITERAL, c.NOT_LITERAL):
+        expected, same = chr(value), kind is c.LITERAL
+        return lambda letter: (letter == expected) is same
+    negated = value[0][0] is c.NEGATE
+    tests = [_member(*member) for member in (value[1:] if negated else value)]
+    return lambda letter: any(test(letter) for test in tests) is not negated
+
+
+def _member(kind: Any, value: Any) -> Test:
+    if kind is c.LITERAL:
+        return lambda letter: ord(letter) == value
+    if kind is c.RANGE:
+        return lambda letter: value[0] <= ord(letter) <= value[1]
+    return CATEGORIES[value]

@@ -26,7 +26,7 @@ Cells = NDArray[np.int64]
     changes="Describes a data set for offline learning by two numbers: how good its episodes are, and how many "
     "different state-action pairs it holds.",
     room="metrics",
-    tier="faithful",
+    tier="proven",
 )
 def dataset_perspective(
     *,

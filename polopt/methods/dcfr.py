@@ -13,7 +13,7 @@ from polopt.solvers import DiscountedRegretSum, PowerWeight, RegretMinimizer
     ),
     changes="CFR whose regrets and strategies of early iterations are discounted, positive regrets less than others.",
     room="solvers",
-    tier="faithful",
+    tier="proven",
 )
 def dcfr(*, alpha: float = 1.5, beta: float = 0.0, gamma: float = 2.0) -> RegretMinimizer:
     """CFR with alternating players and, in iteration t = 1, 2, ...,

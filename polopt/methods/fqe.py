@@ -14,7 +14,7 @@ from polopt.metrics import DirectMethod, TabularValues
     changes="A policy's value from another policy's log: the value of the first states in a model that is fitted to "
     "the log, without importance weights.",
     room="metrics",
-    tier="faithful",
+    tier="proven",
 )
 def fqe(
     *,

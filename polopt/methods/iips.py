@@ -17,7 +17,7 @@ from polopt.metrics import IndependentImportanceSampling
     changes="A ranking policy's value from another one's log: each position's reward weighed by the probability ratio "
     "of its own item.",
     room="metrics",
-    tier="faithful",
+    tier="proven",
 )
 def iips(
     *,

@@ -33,7 +33,7 @@ NAMES = {
     changes="Measures a learner of several tasks in turn: what it forgets, what one task gives another, how fast it "
     "recovers, and how far it is from learners of each task alone.",
     room="metrics",
-    tier="faithful",
+    tier="proven",
 )
 def l2_lifelong(
     *,

@@ -14,7 +14,7 @@ from polopt.metrics import ActionValueModel, BlendedReturns, TabularValues
     changes="A blend of the model's value and doubly robust estimates of each length, with the weights of least "
     "estimated error.",
     room="metrics",
-    tier="faithful",
+    tier="proven",
 )
 def magic(
     *,

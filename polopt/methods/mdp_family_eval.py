@@ -46,7 +46,8 @@ def mdp_family_eval(
     sampled: the settings are a sample of the family, and are resampled for intervals; False: they are all of it, and
         only the seeds are resampled.
     budget: the number n of settings. trials: draws of settings for each estimate.
-    level, resamples, seed: of the bootstrap over settings and, within each, seeds; methods keep the same settings.
+    level, resamples, seed: of the bootstrap over settings and, within each, seeds; methods keep the same settings. The
+        errors' is over trials, for these scores as they are.
 
     What is evaluated is training, once for each setting, not how one trained policy generalises to other settings: rows
     of the latter kind can be measured too, and mean something else. Without `reference` and `best` settings of large
@@ -110,7 +111,12 @@ class FamilyEvaluation(Metric):
             cautions.append(f"{n} settings are few: a bootstrap over fewer than ten is too narrow")
         if all(len(each) == 1 for row in data.scores() for each in row):
             cautions.append("each setting has one seed, so that a setting's own ranking may be chance")
-        return Measured(values | self._errors(data, means, weights), intervals, {"tau": taus}, tuple(cautions))
+        seeds = min(len(each) for row in data.scores() for each in row)
+        if not self.sampled and seeds < 5:
+            cautions.append(f"{seeds} seeds of a setting are few: a bootstrap over fewer than five is too narrow")
+        errors = self._errors(data, means, weights)
+        values |= {name: interval.estimate for name, interval in errors.items()}
+        return Measured(values, intervals | errors, {"tau": taus}, tuple(cautions))
 
     def _numbers(
         self, methods: list[str], means: Numbers, weights: Numbers, order: Numbers | None = None
@@ -155,17 +161,25 @@ class FamilyEvaluation(Metric):
             found.append((means[:, places], share))
         return found
 
-    def _errors(self, data: FamilyScores, means: Numbers, weights: Numbers) -> dict[str, float]:
-        """Returns the mean error of each way to choose settings, none without a budget."""
+    def _errors(self, data: FamilyScores, means: Numbers, weights: Numbers) -> dict[str, Interval]:
+        """Returns the mean error of each way to choose settings, none without a budget; intervals are of the bootstrap
+        over trials, which keep all methods."""
         if self.budget is None:
             return {}
         if self.budget > len(weights):
             raise MetricError(f"mdp-family-eval: budget = {self.budget}, and the family has {len(weights)} settings")
         features = data.setting_features()
         found = {}
+        draw = np.random.default_rng(self.seed)
+        ends = [(1 - self.level) / 2, (1 + self.level) / 2]
         for how in CHOICES:
             if features.shape[1] or how in ("random", "subset"):
-                found[f"error, {how}"] = float(np.abs(self.estimates(features, means, weights, how)).mean())
+                errors = np.abs(self.estimates(features, means, weights, how)).mean(1)
+                drawn = errors[draw.integers(self.trials, size=(self.resamples, self.trials))].mean(1)
+                low, high = np.quantile(drawn, ends)
+                found[f"error, {how}"] = Interval(
+                    float(errors.mean()), float(low), float(high), self.level, self.trials
+                )
         return found
 
     def estimates(self, features: Numbers, means: Numbers, weights: Numbers, how: str) -> Numbers:

@@ -27,7 +27,7 @@ from polopt.metrics.shrinkage import (
     changes="Compares arms, or policies, by a model's predictions of the outcome: their shrinkage towards the mean is "
     "undone with calibration pairs first.",
     room="metrics",
-    tier="faithful",
+    tier="proven",
 )
 def one_map_many_trials(
     *, tweedie: bool = True, baseline: str = "", level: float = 0.95, resamples: int = 500, seed: int = 0

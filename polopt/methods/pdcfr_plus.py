@@ -15,7 +15,7 @@ from polopt.solvers import PowerWeight, RegretIteration, RegretMatching, RegretM
     ),
     changes="CFR+ with discounted regrets, and a strategy from the regrets with the last ones counted once more.",
     room="solvers",
-    tier="faithful",
+    tier="proven",
 )
 def pdcfr_plus(*, alpha: float = 2.3, gamma: float = 5.0) -> RegretMinimizer:
     """CFR with alternating players and, in iteration t = 1, 2, ..., with d(t) = t^alpha / (t^alpha + 1),

@@ -44,7 +44,8 @@ def progent(
     paper's code skips it (missing="skip"); patterns match the whole text, where the code matches a beginning; a keyword
     about numbers does not hold for a text. Supported conditions: const, enum, type, pattern, bounds, lengths, items,
     anyOf, not; others are refused. Rules that a language model writes are taken by `guards.proposed`, which can only
-    narrow; `guards.analyse` finds rules that overlap, or never decide.
+    narrow; `guards.analyse` finds rules that overlap, or never decide, and `guards.narrowing` proves that rules are
+    narrower, both by the solver z3 where it is installed, as in the paper, and by a conservative test elsewhere.
     """
     updates: PolicyUpdate = NarrowingUpdate() if narrow_only else ReplacingUpdate()
     return Privileges(rules=privilege_rules(rules or []), fallback=fallback, missing=missing, updates=updates)

@@ -13,7 +13,7 @@ from polopt.solvers import PSRO, MetaSolver, ProjectedReplicator
     ),
     changes="Best responses to a distribution over populations, which a meta-solver takes from their payoffs.",
     room="solvers",
-    tier="faithful",
+    tier="proven",
 )
 def psro(*, train_meta: MetaSolver | None = None, eval_meta: MetaSolver | None = None) -> PSRO:
     """In each iteration, with U the expected payoffs of all profiles of the populations' strategies,
@@ -23,7 +23,8 @@ def psro(*, train_meta: MetaSolver | None = None, eval_meta: MetaSolver | None =
     from the uniform strategy, and the solution is what eval_meta(U) plays.
 
     train_meta: `solvers.ProjectedReplicator()` if none is given, the paper's; `solvers.NashLP()` makes it the double
-        oracle algorithm, which ends with an equilibrium; `solvers.MetaSolver()` is uniform, fictitious play.
+        oracle algorithm, which ends with an equilibrium; `solvers.MetaSolver()` is uniform, fictitious play;
+        `solvers.AlphaRank()` takes how often evolving populations hold each strategy.
     eval_meta: the same as `train_meta` if none is given.
 
     Payoffs and best responses are exact; the paper's are sampled, and its best responses are trained networks. The

@@ -18,10 +18,15 @@ from polopt.metrics.recommended import (
     intra_list_similarity,
     jackknife_of_users,
     personalisation,
+    quotient,
 )
 from polopt.metrics.recommended_rows import RECOMMENDED_ROWS, Numbers, Recommendations
 
 Lists = list[NDArray[np.int64]]
+# Measure -> its numerator and denominator, of one list.
+Fractions = dict[str, tuple[float, float]]
+# The measures whose denominator depends on the list.
+MICRO = ("recall", "F1", "MAP", "NDCG", "AUC")
 
 
 @method(
@@ -47,10 +52,18 @@ def recsys_metrics(
 
     precision@k, recall@k, F1@k, hit rate@k, MRR@k (the first relevant place's reciprocal), MAP@k, and AUC. Equal scores
     count as the mean over their orders. RMSE, MAE and MAPE of the column `prediction`, the last without rows of
-    relevance 0. Of all lists: coverage@k, the share of the catalogue in the first k of some user; personalisation@k,
-    1 - the mean cosine of two users' lists; Gini@k of the items' numbers of lists. With `features` intra-list
-    similarity@k, the mean cosine of a list's items; with `popularity` novelty@k, the mean of -log2 of it, and
-    serendipity@k, the share of items that are relevant and not among the k most popular.
+    relevance 0.
+
+    These means count each user alike (macro). Recall, F1, MAP, NDCG and AUC have one more average, named
+    `recall@5, micro`: the sum over users of their numerators over that of their denominators, so that a user counts by
+    its relevant items (F1: those and k; MAP: k at most; NDCG: IDCG_k; AUC: pairs of a relevant item and another). Where
+    all denominators are equal both are one number: always for precision, hit rate and MRR, which have no second one.
+    RMSE, MAE and MAPE are over rows, thus micro.
+
+    Of all lists: coverage@k, the share of the catalogue in the first k of some user; personalisation@k, 1 - the mean
+    cosine of two users' lists; Gini@k of the items' numbers of lists. With `features` intra-list similarity@k, the mean
+    cosine of a list's items; with `popularity` novelty@k, the mean of -log2 of it, and serendipity@k, the share of
+    items that are relevant and not among the k most popular.
 
     With `propensity` relevance is clicks, or rates of them: DCG@k, IPS weighs each by 1 / propensity, with linear gain,
     and is unbiased where the propensities are right. NDCG@k, IPS is the ratio of its sum over users and of that of the
@@ -100,36 +113,47 @@ class RecommendationMetrics(Metric):
     def measure(self, data: Recommendations) -> Measured:
         """Measures all lists. A number without a user or row to compute it from is left out."""
         lists = data.lists()
-        each = self.by_user(data, lists)
+        fractions = [self.fractions(data, rows) for rows in lists]
+        each = self.by_user(data, lists, fractions)
         intervals = {name: t_interval(x, self.level) for name, x in each.items() if len(x)}
-        intervals |= self.errors(data, lists) | self.of_all(data, lists)
+        intervals |= self.micro(fractions) | self.errors(data, lists) | self.of_all(data, lists)
         if data.propensity is not None:
             intervals |= self.weighed(data, lists)
         values = {name: interval.estimate for name, interval in intervals.items()} | self.coverage(data, lists)
         return Measured(values, intervals, each, tuple(self.doubts(data, lists)))
 
-    def by_user(self, data: Recommendations, lists: Lists) -> dict[str, Numbers]:
+    def by_user(self, data: Recommendations, lists: Lists, fractions: list[Fractions]) -> dict[str, Numbers]:
         """Returns the measures of each list, of the users that count."""
         found: dict[str, list[float]] = {}
         usual = {} if data.popularity is None else {k: self.most_popular(data, k) for k in self.k}
-        for rows in lists:
-            for name, value in {**self.relevance(data, rows), **self.variety(data, rows, usual)}.items():
+        for rows, of_list in zip(lists, fractions, strict=True):
+            each = {name: quotient(*terms) for name, terms in of_list.items()}
+            for name, value in {**each, **self.variety(data, rows, usual)}.items():
                 found.setdefault(name, []).append(value)
         return {name: np.array(values) for name, values in found.items()}
 
-    def relevance(self, data: Recommendations, rows: NDArray[np.int64]) -> dict[str, float]:
-        """Returns what depends on the relevance of one list's items."""
+    def fractions(self, data: Recommendations, rows: NDArray[np.int64]) -> Fractions:
+        """Returns what depends on the relevance of one list's items, as numerators and denominators."""
         relevant = data.relevance[rows] >= self.threshold
         if data.propensity is not None or not (relevant.any() or self.keep_empty):
             return {}
-        score, found = data.score[rows], dict[str, float]()
+        score, found = data.score[rows], Fractions()
         ranked, gain = RankedRelevance(score, relevant), self.gain(data.relevance[rows])
         for k in self.k:
-            found |= {f"{name}@{k}": value for name, value in ranked.at_k(k).items()}
-            ideal = ideal_dcg(gain, k)
-            found[f"NDCG@{k}"] = dcg(score, gain, k) / ideal if ideal else 0.0
-        area = auroc(score, relevant)
-        return found if np.isnan(area) else {**found, "AUC": area}
+            every = {name: (value, 1.0) for name, value in ranked.at_k(k).items()} | ranked.fractions(k)
+            found |= {f"{name}@{k}": terms for name, terms in every.items()}
+            found[f"NDCG@{k}"] = dcg(score, gain, k), ideal_dcg(gain, k)
+        area, pairs = auroc(score, relevant), float(relevant.sum() * (~relevant).sum())
+        return {**found, "AUC": (area * pairs, pairs)} if pairs else found
+
+    def micro(self, fractions: list[Fractions]) -> dict[str, Interval]:
+        """Returns the sum over users of a measure's numerators over that of its denominators."""
+        found: dict[str, Interval] = {}
+        for name in dict.fromkeys(name for of_list in fractions for name in of_list):
+            sums = np.array([of_list[name] for of_list in fractions if name in of_list])
+            if name.split("@")[0] in MICRO and sums[:, 1].any():
+                found[f"{name}, micro"] = jackknife_of_users(_ratio(sums), len(sums), self.level)
+        return found
 
     def gain(self, relevance: Numbers) -> Numbers:
         """Returns the gain of each relevance."""

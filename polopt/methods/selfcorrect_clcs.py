@@ -20,7 +20,7 @@ from polopt.metrics.revisions import REVISED_ROWS, RevisedAnswers, decompose
     changes="Splits the accuracy after self-correction into how often a right answer stays right and how often a wrong "
     "one becomes right, and places it between two lines that depend on the first accuracy alone.",
     room="metrics",
-    tier="faithful",
+    tier="proven",
 )
 def selfcorrect_clcs(*, level: float = 0.95, resamples: int = 1000, seed: int = 0) -> SelfCorrection:
     """Of each question i, a_i is the probability that the first answer is right, k_i that it and the revised one are,

@@ -16,7 +16,7 @@ from polopt.metrics import ReturnDistribution
     ),
     changes="Not the mean of a policy's returns alone, but their distribution: variance, quantiles, the worst share.",
     room="metrics",
-    tier="faithful",
+    tier="proven",
 )
 def uno(
     *,

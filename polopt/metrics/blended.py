@@ -45,8 +45,16 @@ class BlendedReturns(DoublyRobust):
             )
 
     def terms(self, table: LoggedDecisions) -> WeightedTerms:
-        terms = super().terms(table)
+        terms = self.doubly_robust(table)
         return _blended(terms, self.blend(terms))
+
+    def doubly_robust(self, table: LoggedDecisions) -> WeightedTerms:
+        """Returns the terms of g_T: the corrections of all decisions and then their values, [B, 2 T]."""
+        importance = table.log_weights()
+        weights = self.limit(importance)
+        before = np.concatenate([np.zeros((len(table), 1)), weights[:, :-1]], 1)
+        both = np.concatenate([weights, before], 1), np.concatenate(self.discounted(table), 1)
+        return WeightedTerms(*both, self.self_normalised, importance)
 
     def blend(self, terms: WeightedTerms) -> Numbers:
         """Returns x [T + 1] of the terms of a doubly robust estimate."""
@@ -64,7 +72,7 @@ class BlendedReturns(DoublyRobust):
         return least_on_simplex(covariance + np.outer(bias, bias))
 
     def measure(self, table: LoggedDecisions) -> Measured:
-        unbiased = super().terms(table)
+        unbiased = self.doubly_robust(table)
         x = self.blend(unbiased)
         terms = _blended(unbiased, x)
         found = measured(self, table, terms, terms.interval(self.interval, self.level, self.resamples, self.seed))

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from polopt.metrics.row_format import MetricDataError, RowFormat, column_names, name_in, number_in
+from polopt.metrics.row_format import MetricDataError, RowFormat, RunScores, column_names, name_in, number_in
 
 Numbers = NDArray[np.float64]
 COLUMNS = ("type", "task", "block", "experience", "performance", "run")
@@ -230,4 +230,55 @@ def lifelong_log(rows: Iterable[tuple[int, Mapping[str, Any]]]) -> LifelongLog:
     return LifelongLog(*([row[name] for row in found] for name in COLUMNS))
 
 
-LIFELONG_ROWS = RowFormat("performance of a lifelong learner", COLUMNS, lifelong_row, lifelong_log)
+def lifelong_run(run: RunScores) -> list[dict[str, Any]]:
+    """Returns the measurements of a run of several stages: its held-out scores.
+
+    A stage is a block of training, whose curve is its scores during and after it. Its last score is an evaluation after
+    the block, too, and the score before it one before the block. An extended stage has several blocks.
+
+    Raises:
+        MetricDataError: one stage, or a stage without scores.
+    """
+    if len(run.tasks) < 2:
+        raise MetricDataError(f"the run has one stage, {', '.join(run.tasks)}; lifelong learning needs two or more")
+    scored = {each["stage"] for each in run.evaluations if "other" not in each}
+    if unseen := [stage for stage in run.tasks if stage not in scored]:
+        raise MetricDataError(
+            f"stage {unseen[0]!r:.60} of the run has no held-out score: set evaluation.every to its steps or fewer"
+        )
+    rows: list[dict[str, Any]] = []
+    block = -1
+    before: tuple[Any, ...] | None = None  # of the last score: round and stage, and whether it began or ended a block
+
+    def add(kind: str, each: Mapping[str, Any]) -> None:
+        task = f"others.{each['other']}" if "other" in each else run.tasks[each["stage"]]
+        rows.append(
+            {"type": kind, "task": task, "block": block, "experience": each["step"], "performance": each["score"]}
+        )
+
+    own = [each for each in run.evaluations if "other" not in each]
+    others = [each for each in run.evaluations if "other" in each]
+    for i, each in enumerate(own):
+        place = (each.get("round"), each["stage"])
+        if each["when"] == "before":
+            block += 1
+            add("eval", each)
+        else:
+            block += before != (place, "during")
+            add("train", each)
+        following = own[i + 1] if i + 1 < len(own) else {}
+        ends = (following.get("round"), following.get("stage")) != place
+        if each["when"] == "after" or (each["when"] == "during" and ends):
+            block += 1
+            add("eval", each)
+        if each["when"] != "during":
+            for other in others:
+                if all(other.get(key) == each.get(key) for key in ("round", "stage", "step", "when")):
+                    add("eval", other)
+        before = (place, "during" if each["when"] == "during" and not ends else "")
+    return rows
+
+
+LIFELONG_ROWS = RowFormat(
+    "performance of a lifelong learner", COLUMNS, lifelong_row, lifelong_log, rows_of_run=lifelong_run
+)

@@ -159,15 +159,26 @@ class DoublyRobust(OffPolicyEstimator):
             raise ValueError(f"DoublyRobust: folds must be >= 1, found {self.folds}")
 
     def terms(self, table: LoggedDecisions) -> WeightedTerms:
-        found = self.values(table)
-        T = table.reward.shape[1]
-        discount = self.gamma ** np.arange(T)
         importance = table.log_weights()
-        weights = self.limit(importance)
-        before = np.concatenate([np.zeros((len(table), 1)), weights[:, :-1]], 1)
-        terms = [discount * np.where(table.mask, x, 0.0) for x in (table.reward - found.q, found.v)]
-        both = np.concatenate([weights, before], 1), np.concatenate(terms, 1)
-        return WeightedTerms(*both, self.self_normalised, importance)
+        errors, values = self.discounted(table)
+        # w_{0:t} weighs the error of decision t and the value of the next state: T + 1 columns, the first of weight 1.
+        shape = len(table), errors.shape[1] + 1
+        weights, both = np.zeros(shape, order="F"), np.zeros(shape, order="F")
+        weights[:, 1:] = self.limit(importance)
+        both[:, :-1] = values
+        both[:, 1:] += errors
+        return WeightedTerms(weights, both, self.self_normalised, importance)
+
+    def discounted(self, table: LoggedDecisions) -> tuple[Numbers, Numbers]:
+        """Returns the discounted errors of the model's values and the values, gamma^t (r_t - q_t) and gamma^t v_t,
+        [B, T] each, 0 after an episode's end."""
+        found = self.values(table)
+        discount = self.gamma ** np.arange(table.reward.shape[1])
+        errors, values = table.reward - found.q, found.v * discount
+        errors *= discount
+        for each in (errors, values):
+            np.copyto(each, 0.0, where=~table.mask)
+        return errors, values
 
     def values(self, table: LoggedDecisions) -> ActionValues:
         """Returns the model's values of all episodes, each from a model that was not fitted to it where folds > 1."""

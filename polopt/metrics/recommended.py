@@ -60,17 +60,28 @@ class RankedRelevance:
     def at_k(self, k: int) -> dict[str, float]:
         """Returns the expectations of the measures of the first k places."""
         places = np.arange(1, len(self.at) + 1)[:k]
-        hits = float(self.at[:k].sum())
         first = -np.diff(self.none[:k], prepend=1.0)
-        precision = float((self.at[:k] * self.count[:k] / places).sum())
         return {
-            "precision": hits / k,
-            "recall": hits / self.total if self.total else 0.0,
-            "F1": 2 * hits / (k + self.total),
+            "precision": float(self.at[:k].sum()) / k,
             "hit rate": 1 - float(self.none[:k][-1]),
             "MRR": float((first / places).sum()),
-            "MAP": precision / min(self.total, k) if self.total else 0.0,
+        } | {name: quotient(*terms) for name, terms in self.fractions(k).items()}
+
+    def fractions(self, k: int) -> dict[str, tuple[float, float]]:
+        """Returns the numerators and denominators of those measures whose denominator depends on the list."""
+        places = np.arange(1, len(self.at) + 1)[:k]
+        hits = float(self.at[:k].sum())
+        precision = float((self.at[:k] * self.count[:k] / places).sum())
+        return {
+            "recall": (hits, self.total),
+            "F1": (2 * hits, k + self.total),
+            "MAP": (precision, min(self.total, k)),
         }
+
+
+def quotient(above: float, below: float) -> float:
+    """Returns above / below, and 0 without a denominator."""
+    return above / below if below else 0.0
 
 
 def gini(exposure: Numbers) -> float:

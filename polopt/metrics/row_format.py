@@ -26,12 +26,25 @@ FLAGS = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0"
 
 
 @dataclasses.dataclass(frozen=True)
+class RunScores:
+    """The held-out scores of a training run.
+
+    tasks: by the name of each stage, in order, the task that it trains on. evaluations: in order, maps of `stage`,
+    `step`, `when`, which is before, during or after the stage, `score`, `round` where there are several, and `other`,
+    the name of problems that are not trained on.
+    """
+
+    tasks: Mapping[str, str]
+    evaluations: Sequence[Mapping[str, Any]]
+
+
+@dataclasses.dataclass(frozen=True)
 class RowFormat:
     """The format of the files that a metric measures.
 
     columns: the names that a file may have for itself. parse: checks a row, without naming it in errors. assemble:
     returns the data of all rows, each with its number for messages. what: the data, in a few words. error: the class of
-    the errors.
+    the errors. rows_of_run: returns the rows of a training run's held-out scores; None where a run has none.
     """
 
     what: str
@@ -39,6 +52,7 @@ class RowFormat:
     parse: RowParser
     assemble: Callable[[Sequence[tuple[int, Any]]], Any]
     error: type[MetricDataError] = MetricDataError
+    rows_of_run: Callable[[RunScores], Sequence[Mapping[str, Any]]] | None = None
 
 
 def column_names(known: Sequence[str], columns: Mapping[str, str] | None) -> dict[str, str]:

@@ -42,31 +42,39 @@ class WeightedTerms:
     importance: Numbers | None
 
     def __post_init__(self) -> None:
-        if (self.log_weight == -np.inf).all():
+        top = self.log_weight.max()
+        if top == -np.inf:
             if self.importance is not None and (self.importance[:, -1] > -np.inf).any():
                 raise WeightsError("the limit leaves no weight above 0; raise it, or take an estimator with a model")
             raise WeightsError(
                 "no logged episode is possible under the target policy: it never takes some logged action of each; "
                 "log episodes of a policy that is closer to it"
             )
-        if not self.self_normalised and self.log_weight.max() > 600:
+        if not self.self_normalised and top > 600:
             raise WeightsError(
-                f"a weight is e^{self.log_weight.max():.0f}, too large for a mean; set self_normalised=true, or log "
-                "episodes of a policy that is closer to the target policy"
+                f"a weight is e^{top:.0f}, too large for a mean; set self_normalised=true, or log episodes of a policy "
+                "that is closer to the target policy"
             )
+
+    @functools.cached_property
+    def _scaled(self) -> Numbers:
+        """Weights as multiples of the column's largest one, [B, K], which never overflow."""
+        top = self.log_weight.max(0)
+        scaled = self.log_weight - np.where(np.isfinite(top), top, 0.0)
+        return np.exp(scaled, out=scaled)
 
     @functools.cached_property
     def weight(self) -> Numbers:
         """Weights w, [B, K], as multiples of the column's mean where self-normalised."""
         if not self.self_normalised:
             return np.exp(self.log_weight)
-        top = self.log_weight.max(0)
-        shifted = np.exp(self.log_weight - np.where(np.isfinite(top), top, 0.0))
-        mean = shifted.mean(0)
-        return shifted / np.where(mean > 0, mean, 1.0)
+        mean = self._scaled.mean(0)
+        return self._scaled / np.where(mean > 0, mean, 1.0)
 
     def estimate(self) -> float:
-        return float((self.weight * self.value).mean(0).sum())
+        weight = self._scaled if self.self_normalised else self.weight
+        below = weight.sum(0) if self.self_normalised else np.full(weight.shape[1], float(len(weight)))
+        return float((np.einsum("bk,bk->k", weight, self.value) / np.where(below > 0, below, 1.0)).sum())
 
     def influence(self) -> Numbers:
         """Returns one number for each episode, [B], whose mean is the estimate: its own terms, or the linearised
@@ -134,14 +142,14 @@ class WeightedTerms:
     def summary(self) -> dict[str, float]:
         """Returns the smallest effective sample size of any column, the largest weight, its share of its column's sum,
         and the mean weight of whole episodes."""
-        top = self.log_weight.max(0)
-        alive = np.isfinite(top)
-        shifted = np.exp(self.log_weight[:, alive] - top[alive])
-        total = shifted.sum(0)
+        scaled = self._scaled
+        total = scaled.sum(0)
+        alive = total > 0
+        size = total[alive] ** 2 / np.einsum("bk,bk->k", scaled, scaled)[alive]
         found = {
-            "effective_sample_size": float((total**2 / (shifted**2).sum(0)).min()) if alive.all() else 0.0,
+            "effective_sample_size": float(size.min()) if alive.all() else 0.0,
             "largest_weight": float(np.exp(min(self.log_weight.max(), 700.0))),
-            "largest_share": float((1 / total).max()),
+            "largest_share": float((1 / total[alive]).max()),
         }
         if self.importance is not None and self.importance[:, -1].max() < 600:
             found["mean_weight"] = float(np.exp(self.importance[:, -1]).mean())

@@ -1,5 +1,6 @@
 """Solvers of exact problems, matrix-free linear solvers, and implicit gradients through an inner optimisation."""
 
+from polopt.solvers.alpharank import AlphaRank
 from polopt.solvers.bilevel import (
     BilevelDescent,
     DirectGradient,
@@ -73,6 +74,7 @@ from polopt.solvers.transport import (
 
 __all__ = [
     "PSRO",
+    "AlphaRank",
     "AveragedOpponent",
     "BellmanRegression",
     "BilevelDescent",

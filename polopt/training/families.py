@@ -2,17 +2,86 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from polopt.config import ConfigError
 from polopt.errors import RunError
-from polopt.metrics import FamilyScores
+from polopt.metrics import Comparison, FamilyScores
+from polopt.training import compare as comparisons
+from polopt.training import recipe as recipes
 from polopt.yaml_data import by_path, read_yaml
 
 # Settings of a recipe that do not change the environment.
-ASIDE = ("seed", "threads", "stages.", "policy.")
+ASIDE = ("seed", "threads", "checkpoint", "stages.", "policy.", "evaluation.")
+
+
+def compare_family(
+    methods: Sequence[comparisons.Method],
+    family: Mapping[str, Sequence[Any]],
+    *,
+    seeds: int,
+    folder: Path | str | None = None,
+    recipe: Path | str | None = None,
+    changes: Mapping[str, Any] | None = None,
+    ready: Callable[[str, Comparison, Path], None] = lambda *_: None,
+    **options: Any,
+) -> FamilyScores:
+    """Compares methods in every setting of a family of environments, and returns their scores.
+
+    family: values by the path of a setting of the recipe; the family is every combination of them. folder gets a folder
+        for each setting, which holds its comparison. options: as for `compare`. ready: called with a setting's name,
+        its comparison and its folder, once it is there.
+
+    Raises:
+        ConfigError: no family, fewer than two methods or seeds, or a wrong recipe, in any of its settings.
+        RunError: as `compare`.
+    """
+    if len(methods) < 2 or seeds < 2:
+        raise ConfigError(
+            "a family compares two methods or more, and its intervals are over seeds, two or more; found "
+            f"{len(methods)} of methods and {seeds} of seeds"
+        )
+    settings = family_settings(family, changes or {})
+    for setting in settings.values():  # every recipe before the first run
+        for method in methods:
+            recipes.load(recipe, {**(changes or {}), **setting, "seed": 0}, method=method)
+    place = comparisons.default_folder(methods) if folder is None else Path(folder)
+    for name, setting in settings.items():
+        changed = {**(changes or {}), **setting}
+        found = comparisons.compare(
+            methods, seeds=seeds, folder=place / name, recipe=recipe, changes=changed, **options
+        )
+        ready(name, found, place / name)
+    return compared_family([place / name for name in settings])
+
+
+def family_settings(family: Mapping[str, Sequence[Any]], changes: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Returns the settings of a family by name: every combination of the values.
+
+    Raises:
+        ConfigError: one setting alone, a value twice, or a path that is not the environment's or is changed anyway.
+    """
+    for path, values in family.items():
+        if path in ("seed", "threads", "checkpoint") or path.startswith(tuple(x for x in ASIDE if x.endswith("."))):
+            raise ConfigError(f"{path} does not change the environment: a family is of its settings, as tasks.size")
+        if path in changes:
+            raise ConfigError(f"{path} is set for the whole family, and varied in it; leave one of the two")
+        written = [_written(value) for value in values]
+        if twice := [each for each in written if written.count(each) > 1]:
+            raise ConfigError(f"the family has {path} = {twice[0]} twice; each value once")
+    combined = [dict(zip(family, values, strict=True)) for values in itertools.product(*family.values())]
+    if len(combined) < 2:
+        raise ConfigError(f"a family has two settings or more, found {len(combined)}; as in tasks.size=4,8,16")
+    return {",".join(f"{path}={_written(value)}" for path, value in each.items()): each for each in combined}
+
+
+def _written(value: Any) -> str:
+    return re.sub(r"[^A-Za-z0-9.+-]+", "_", str(value))
 
 
 def compared_family(folders: Sequence[Path | str]) -> FamilyScores:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,12 @@ from typing import Any
 from polopt import catalogue
 from polopt.metrics import LoggedDecisions, Measured, Metric, MetricDataError, MetricError, WeightsError
 from polopt.metrics.logged_rows import LOGGED_ROWS
-from polopt.metrics.row_format import RowFormat
+from polopt.metrics.row_format import RowFormat, RunScores
 from polopt.names import nearest
+from polopt.training.estimates import score_of
+from polopt.training.run import RECIPE, Run
 from polopt.worlds.rows import MalformedRow, read_rows
+from polopt.yaml_data import read_yaml
 
 COLUMNS = LOGGED_ROWS.columns
 
@@ -30,7 +34,8 @@ def read_log(path: str | Path, columns: Mapping[str, str] | None = None) -> Logg
 
 
 def read_data(rows: RowFormat, path: str | Path, columns: Mapping[str, str] | None = None) -> Any:
-    """Reads the data of a metric's format of rows, as `read_log` does."""
+    """Reads the data of a metric's format of rows, as `read_log` does; path may be a run's folder, where the metric
+    reads held-out scores."""
     for name in columns or {}:
         if name not in rows.columns:
             raise rows.error(f"{name!r:.60} is no column of {rows.what}{nearest(name, rows.columns)}")
@@ -41,11 +46,43 @@ def read_data(rows: RowFormat, path: str | Path, columns: Mapping[str, str] | No
         except MetricDataError as error:
             raise MalformedRow(str(error)) from None
 
-    found = read_rows(Path(path), parse)
     try:
+        found = _rows_of_run(rows, Path(path), columns) if is_run(path) else read_rows(Path(path), parse)
         return rows.assemble(found)
     except MetricDataError as error:
         raise rows.error(f"{path}, {error}") from None
+
+
+def is_run(path: str | Path) -> bool:
+    """Returns True for the folder of a run."""
+    return (Path(path) / RECIPE).is_file()
+
+
+def run_scores(folder: Path) -> RunScores:
+    """Returns the held-out scores of a run. A task is a world, and has the name of the first stage that trains in it.
+
+    Raises:
+        RunError: a log is damaged.
+        ConfigError: the recipe cannot be read.
+    """
+    run = Run.open(folder)
+    recipe = read_yaml(run.recipe.read_text(encoding="utf-8"), str(run.recipe))
+    names: dict[str, str] = {}
+    tasks = {}
+    for stage, settings in recipe["stages"].items():
+        world = json.dumps(settings.get("tasks") or recipe.get("tasks"), sort_keys=True)
+        tasks[stage] = names.setdefault(world, stage)
+    found = [{**each, "score": score_of(each)[1]["estimate"]} for each in run.read("evaluations")]
+    found += [{**each, "score": score_of(each)[1]["estimate"], "other": each["name"]} for each in run.read("others")]
+    return RunScores(tasks, found)
+
+
+def _rows_of_run(rows: RowFormat, folder: Path, columns: Mapping[str, str] | None) -> list[tuple[int, Any]]:
+    if rows.rows_of_run is None:
+        raise MetricDataError(f"a run's folder has no {rows.what}; give a file of rows")
+    if columns:
+        raise MetricDataError("the scores of a run have no columns to name; leave out --column")
+    return [(n, rows.parse(row, None)) for n, row in enumerate(rows.rows_of_run(run_scores(folder)), 1)]
 
 
 def data_of(metric: Metric, path: str | Path, columns: Mapping[str, str] | None = None) -> Any:

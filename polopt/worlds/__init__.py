@@ -28,6 +28,8 @@ from polopt.worlds.recipe import World, build_tasks, parse_world
 from polopt.worlds.revisions import revision_dialogues
 from polopt.worlds.rulebook import Rulebook
 from polopt.worlds.second_chance import SecondChanceTasks
+from polopt.worlds.shop import Shop, ShopSession, shop_graph
+from polopt.worlds.text_grid import TextGrid
 from polopt.worlds.texts import read_texts
 from polopt.worlds.tools import ToolSession, described_tools, tool_calls, tool_environment
 from polopt.worlds.unit_tests import UnitTests
@@ -52,11 +54,14 @@ __all__ = [
     "ReasoningGym",
     "Rulebook",
     "SecondChanceTasks",
+    "Shop",
+    "ShopSession",
     "Step",
     "Task",
     "TaskList",
     "TaskSplit",
     "Tasks",
+    "TextGrid",
     "ToolSession",
     "UnitTests",
     "VerifierError",
@@ -72,6 +77,7 @@ __all__ = [
     "policy_violations",
     "read_texts",
     "revision_dialogues",
+    "shop_graph",
     "signals_of",
     "tool_calls",
     "tool_environment",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Mapping
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import pydantic
 
@@ -26,9 +26,13 @@ from polopt.worlds.protocol import Tasks, TaskSplit
 from polopt.worlds.reasoning_gym import ReasoningGym
 from polopt.worlds.rulebook import Rulebook
 from polopt.worlds.second_chance import SECOND_PROMPT, SecondChanceTasks
+from polopt.worlds.shop import Shop
+from polopt.worlds.text_grid import TextGrid
 from polopt.worlds.texts import read_texts
 from polopt.worlds.unit_tests import UnitTests
 from polopt.worlds.world import Count, World
+
+Threshold = Annotated[float, pydantic.Field(gt=0, le=100)]
 
 
 class ReasoningGymWorld(World):
@@ -143,6 +147,37 @@ class RulebookWorld(World):
     def build(self, seed: int) -> TaskSplit:
         try:
             return Rulebook.split(self.book, shown=self.shown, train=self.train, heldout=self.heldout, seed=seed)
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
+
+
+class ShopWorld(World):
+    """Serving customers of a shop under written rules, by tools, see `Shop`; `thresholds` are least difficulties."""
+
+    kind: Literal["shop"] = "shop"
+    thresholds: tuple[Threshold, ...] = pydantic.Field((2, 4, 6, 8, 10), min_length=1)
+    train: Count = 2_000
+    heldout: Count = 100
+
+    def build(self, seed: int) -> TaskSplit:
+        return Shop.split(train=self.train, heldout=self.heldout, seed=seed, thresholds=self.thresholds)
+
+
+class TextGridWorld(World):
+    """Fetching things from a grid, by commands in words, see `TextGrid`."""
+
+    kind: Literal["text-grid"] = "text-grid"
+    width: int = 5
+    things: int = 2
+    walls: float = 0.2
+    turns: Count = 60
+    train: Count = 2_000
+    heldout: Count = 100
+
+    def build(self, seed: int) -> TaskSplit:
+        settings = {name: getattr(self, name) for name in ("width", "things", "walls", "turns", "train", "heldout")}
+        try:
+            return TextGrid.split(seed=seed, **settings)
         except ValueError as error:
             raise ConfigError(str(error)) from None
 
@@ -275,6 +310,8 @@ KINDS: dict[str, type[World]] = {
     "second-chance": SecondChanceWorld,
     "guarded": GuardedWorld,
     "unit-tests": UnitTestsWorld,
+    "shop": ShopWorld,
+    "text-grid": TextGridWorld,
 }
 
 

@@ -52,7 +52,7 @@ def test_findings_are_true_of_every_call() -> None:
     kinds: dict[str, int] = {}
     for seed in range(400):
         rules = [rule(random.Random(f"{seed}/{i}")) for i in range(3)]
-        for kind, i, sentence in analyse(rules):
+        for kind, i, sentence, _ in analyse(rules, use_z3=False).problems:
             kinds[kind] = kinds.get(kind, 0) + 1
             assert f"rule {i} " in sentence
             if kind == "unreachable":
@@ -79,9 +79,9 @@ def test_narrower_rules_open_nothing() -> None:
     for seed in range(600):
         old, new = ([rule(random.Random(f"{seed}/{side}/{i}")) for i in range(2)] for side in "on")
         opened = any(Privileges(rules=new)(c).allow and not Privileges(rules=old)(c).allow for c in CALLS)
-        accepted += narrower(new, old)
+        accepted += narrower(new, old, use_z3=False)
         refused += opened
-        assert not (narrower(new, old) and opened), (old, new)
+        assert not (narrower(new, old, use_z3=False) and opened), (old, new)
     assert accepted > 20
     assert refused > 50
 
@@ -101,10 +101,12 @@ TOOLS = {"send": {"properties": {"to": {"type": "string"}, "amount": {"type": "n
     ],
 )
 def test_types(data, sentence) -> None:
-    (problem,) = analyse(privilege_rules([data]), TOOLS)
+    (problem,) = analyse(privilege_rules([data]), TOOLS, use_z3=False).problems
     assert problem.kind == "type"
     assert sentence in problem.sentence
-    assert analyse(privilege_rules([{"tool": "send", "arguments": {"amount": {"type": "integer"}}}]), TOOLS) == []
+    assert (
+        analyse(privilege_rules([{"tool": "send", "arguments": {"amount": {"type": "integer"}}}]), TOOLS).problems == []
+    )
 
 
 def test_a_proposal_only_narrows() -> None:

@@ -24,6 +24,12 @@ from polopt.guards import (
 )
 
 
+def test_a_whole_number_beyond_floating_point_is_compared() -> None:
+    call = ToolCall.from_json('{"name": "pay", "arguments": {"x": 1' + "0" * 400 + "}}")
+    for schema, matches in (({"maximum": 5}, False), ({"minimum": 5.5}, True), ({"type": "integer"}, True)):
+        assert PrivilegeRule(tool="pay", arguments={"x": schema})(call) is matches
+
+
 def test_patterns_match_as_pythons_do() -> None:
     """Random patterns on every short text of three letters."""
     texts = ["".join(t) for n in range(6) for t in itertools.product("ab\n", repeat=n)]

@@ -81,6 +81,44 @@ def test_every_number_by_hand() -> None:
     assert set(v) - set(found.intervals) == {"coverage@2"}
 
 
+def test_micro_averages_by_hand() -> None:
+    """u has 2 relevant items, v has 1; each has one of them in the first 2 places."""
+    found = recsys_metrics(k=(2,))(by_hand())
+    v = {name.removesuffix(", micro"): value for name, value in found.values.items() if name.endswith(", micro")}
+    assert v == {
+        "recall@2": pytest.approx((1 + 1) / (2 + 1)),
+        "F1@2": pytest.approx((2 * 1 + 2 * 1) / (2 + 2 + 2 + 1)),
+        "MAP@2": pytest.approx((1 / 2 + 1) / (2 + 1)),
+        "NDCG@2": pytest.approx((3 / np.log2(3) + 1) / (3 + 1 / np.log2(3) + 1)),
+        "AUC": pytest.approx((0 + 1) / (2 + 1)),
+    }
+    # Without u recall is 1, without v 1 / 2: the jackknife's error of two users.
+    recall, half = found.intervals["recall@2, micro"], stats.t(1).ppf(0.975) * np.sqrt(1 / 2 * 2 * 0.25**2)
+    assert (recall.low, recall.high) == (pytest.approx(2 / 3 - half), pytest.approx(2 / 3 + half))
+    # w has no relevant item; if it counts, only k = 2 of F1 does.
+    every = recsys_metrics(k=(2,), keep_empty=True)(by_hand()).values
+    assert every["F1@2, micro"] == pytest.approx(4 / (7 + 2))
+    assert every["recall@2, micro"] == pytest.approx(2 / 3)
+
+
+def test_micro_averages_are_scikit_learns_and_macro_ones_where_all_have_as_many() -> None:
+    draw = np.random.default_rng(3)
+    relevant = draw.random((30, 8)) < draw.beta(1, 2, (30, 1))
+    relevant[~relevant.any(1), 0] = True
+    user, item, score = np.repeat(np.arange(30), 8), np.tile(np.arange(8), 30), draw.normal(size=240)
+    values = recsys_metrics(k=(3,))(Recommendations(user, item, score, relevant.ravel())).values
+    taken = np.argsort(np.argsort(-score.reshape(30, 8), 1), 1) < 3
+    assert values["recall@3, micro"] == pytest.approx(oracle.recall_score(relevant, taken, average="micro"))
+    assert values["F1@3, micro"] == pytest.approx(oracle.f1_score(relevant.ravel(), taken.ravel()))
+    assert values["precision@3"] == pytest.approx(oracle.precision_score(relevant, taken, average="micro"))
+    assert values["recall@3"] == pytest.approx(oracle.recall_score(relevant, taken, average="samples"))
+    assert abs(values["recall@3, micro"] - values["recall@3"]) > 0.005
+    alike = np.argsort(draw.random((30, 8)), 1) < 2
+    values = recsys_metrics(k=(3,), linear=True)(Recommendations(user, item, score, alike.ravel())).values
+    for name in ("recall@3", "F1@3", "MAP@3", "NDCG@3", "AUC"):
+        assert values[f"{name}, micro"] == pytest.approx(values[name])
+
+
 def test_one_relevant_item_makes_map_mrr_and_a_random_order_has_the_base_rate() -> None:
     one = RankedRelevance(np.arange(8.0), np.arange(8) == 2).at_k(8)
     assert one["MAP"] == one["MRR"] == pytest.approx(1 / 6)

@@ -145,3 +145,19 @@ def test_comparisons_are_a_family(tmp_path: Path) -> None:
         compared_family([tmp_path])
     with pytest.raises(RunError, match="two folders are called 'short'"):
         compared_family([tmp_path / "short", tmp_path / "x" / "short"])
+
+
+def test_errors_have_intervals_over_trials() -> None:
+    """Two settings of scores 0 and 1: one at random is always 0.5 off, a subset of both never, and of two drawn at
+    random half the trials are 0.5 off, whose mean has the binomial's standard error."""
+    data = FamilyScores(list("aabb"), list("xyxy"), [0.0, 1.0, 0.0, 1.0])
+    one = mdp_family_eval(budget=1, trials=20, resamples=50)(data).intervals["error, random"]
+    assert (one.estimate, one.low, one.high, one.n) == (0.5, 0.5, 0.5, 20)
+    both = mdp_family_eval(budget=2, trials=400, resamples=2000)(data).intervals
+    assert (both["error, subset"].low, both["error, subset"].high) == (0.0, 0.0)
+    found = both["error, random"]
+    share = 2 * found.estimate
+    half = 1.96 * 0.5 * (share * (1 - share) / 400) ** 0.5
+    assert found.high - found.estimate == pytest.approx(half, rel=0.1)
+    assert found.estimate - found.low == pytest.approx(half, rel=0.1)
+    assert found.low < 0.25 < found.high

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_discrete_are
+from scipy.spatial import KDTree
 
 from polopt.metrics.transitions import LoggedTransitions
 
@@ -27,15 +28,17 @@ def gain() -> Numbers:
 
 def demonstrate(
     sets: int, draw: np.random.Generator, *, system: float = 0.0, label: float = 0.0, acted: float = 0.0,
-    starts: float = 0.1, demonstrations: int = 20,
+    starts: float = 0.1, demonstrations: int = 20, distinct: int | None = None,
 ) -> tuple[Numbers, Numbers]:  # fmt: skip
     """Returns states [sets, demonstrations, STEPS, 2] and recorded forces [sets, demonstrations, STEPS, 1].
 
     Standard deviations of noise: system: of the motion; label: of the recorded force alone; acted: of the force that
-    acts and is recorded; starts: of the first states around (1, 0).
+    acts and is recorded; starts: of the first states around (1, 0). distinct: how many first states there are, of each
+    as many demonstrations; None is as many as demonstrations.
     """
     K, shape = gain(), (sets, demonstrations)
-    x = np.array([1.0, 0.0]) + starts * draw.normal(size=(*shape, 2))
+    first = starts * draw.normal(size=(sets, distinct or demonstrations, 2))
+    x = np.array([1.0, 0.0]) + np.repeat(first, demonstrations // (distinct or demonstrations), 1)
     states, forces = [], []
     for _ in range(STEPS):
         force = -np.clip(x @ K.T, -MOST, MOST) + acted * draw.normal(size=(*shape, 1))
@@ -75,3 +78,16 @@ def joined(parts: list[LoggedTransitions]) -> LoggedTransitions:
         for name in ("episode", "step", "state", "action", "dataset")
     }
     return LoggedTransitions(**columns)
+
+
+def neighbour_success(states: Numbers, forces: Numbers, seed: int, k: int = 5, within: float = 0.1) -> Numbers:
+    """Returns, of policies that take the mean force of the k nearest recorded states, the share of 100 starts that end
+    near rest, [sets]."""
+    draw, found = np.random.default_rng(seed), []
+    for x, y in zip(states.reshape(len(states), -1, 2), forces.reshape(len(forces), -1), strict=True):
+        tree, at = KDTree(x), np.array([1.0, 0.0]) + 0.3 * draw.normal(size=(100, 2))
+        for _ in range(STEPS):
+            force = y[tree.query(at, range(1, k + 1))[1]].mean(1, keepdims=True)
+            at = at @ A.T + force @ B.T
+        found.append((np.linalg.norm(at, axis=1) < within).mean())
+    return np.array(found)

@@ -27,6 +27,14 @@ def record(done: Sequence[int]) -> str:
     return "; ".join(found) or "stopped"
 
 
+def remark(topic: str, sides: tuple[str, str], praised: bool, draw: np.random.Generator) -> str:
+    """Returns a remark of praise or blame. sides: the words of the good and the bad behaviour."""
+    good, bad = sides
+    praise = (f"Good that it {good} the {topic}", f"Nicely {good} {topic}", f"The {topic} was {good}, great work")
+    blame = (f"It wrongly {bad} the {topic}", f"Bad that it {bad} {topic}", f"It should not have {bad} {topic}")
+    return (praise if praised else blame)[draw.integers(3)]
+
+
 def feedback(trajectories: int, seed: int) -> WrittenFeedback:
     """Returns a piece of feedback on each trajectory: remarks on one to three of the behaviours that occur."""
     draw = np.random.default_rng(seed)
@@ -40,17 +48,7 @@ def feedback(trajectories: int, seed: int) -> WrittenFeedback:
         remarks = []
         for place in draw.permutation(seen)[: draw.integers(1, 4)]:
             topic = list(BEHAVIOURS)[place]
-            good, bad = BEHAVIOURS[topic]
-            templates = (
-                (f"Good that it {good} the {topic}", f"Nicely {good} {topic}", f"The {topic} was {good}, great work")
-                if done[place] > 0
-                else (
-                    f"It wrongly {bad} the {topic}",
-                    f"Bad that it {bad} {topic}",
-                    f"It should not have {bad} {topic}",
-                )
-            )
-            remarks.append(templates[draw.integers(3)])
+            remarks.append(remark(topic, BEHAVIOURS[topic], done[place] > 0, draw))
         texts.append(". ".join(remarks) + ".")
         records.append(record(done.tolist()))
     return WrittenFeedback([f"run {i:03}" for i in range(trajectories)], records, texts)

@@ -1,0 +1,100 @@
+"""Every world and exact problem as a page: docs/environments.md, made from the registries that recipes name them by.
+
+python -m benchmarks.environments_page
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, get_type_hints
+
+from benchmarks.spec import HERE
+from polopt.problems import PROBLEMS, ExactProblem
+from polopt.worlds.recipe import KINDS
+from polopt.worlds.world import World
+
+PAGE = HERE.parent / "docs" / "environments.md"
+INTRO = """\
+# Environments
+
+What a recipe or `polopt solve` may name. This page is made by `python -m benchmarks.environments_page`.
+
+## Worlds
+
+Language recipes name a world as `tasks`, or `tasks` of a stage. The actions are the tokens of an answer, at most
+`limit` of them in each turn. The best score of a world's tasks is not known exactly: a verifier or a file scores
+answers. Worlds of your own are `file.py:Name`, see [your own environment](worlds.md)."""
+PROBLEMS_INTRO = """\
+## Exact problems
+
+`polopt solve METHOD PROBLEM` names one, or `problem` of a recipe. All is known in full, so that a solution is measured
+without error. Which solver solves which is in
+[solving](solve.md).
+
+| problem | what it is | class | actions | horizon | exact optimum |
+|---|---|---|---|---|---|"""
+CONTROL = """\
+## Control
+
+Recipes of kind `control` name any environment of gymnasium, as `environment: {id: CartPole-v1}`, with its own actions
+and horizon; the best return is not known. See [control](control.md)."""
+# Turns of the worlds in a sentence; those that a file or a setting decides say so.
+TURNS = {
+    "dataset": "1",
+    "pairs": "none: answers are given",
+    "ranked": "none: answers are given",
+    "labelled": "none: answers are given",
+    "guess-number": "up to `turns`",
+    "reasoning-gym": "1",
+    "chains": "1",
+    "critic": "1",
+    "rulebook": "1",
+    "noisy": "as `of`",
+    "second-chance": "one more than `of`",
+    "guarded": "as `of`",
+    "unit-tests": "1",
+}
+# By a problem's class: its actions, its horizon, and what is known of the optimum.
+STATIONARY = "no; the exact gradient's norm is 0 at a stationary point"
+FACTS = {
+    "ExtensiveGame": ("those of an information set", "until the game ends", "yes, by exact best responses"),
+    "OfflineChoices": ("a finite set", "`horizon` decisions", "yes"),
+    "PreferenceAlignment": ("a finite set", "the layers of a decision process", STATIONARY),
+    "RewardDesign": ("a finite set", "the layers of a decision process", STATIONARY),
+    "PreferenceTransfer": ("none: trajectories are compared", "whole trajectories", "yes"),
+    "JustifiedDecisions": ("a finite set", "discounted, without end", "yes"),
+    "HiringProblem": ("a finite set, after agents' signals", "1 decision", "yes"),
+    "PreferenceGame": ("a finite set of answers", "1 answer", "yes"),
+    "DataCleaning": ("none: two levels of a loss", "–", STATIONARY),
+    "ExponentialBilevel": ("none: two levels of a loss", "–", STATIONARY),
+}
+
+
+def sentence(described: Any) -> str:
+    """Returns the first sentence of a docstring."""
+    text = " ".join(inspect.cleandoc(described.__doc__ or "").split("\n\n")[0].split())
+    return text.split("; `path`")[0].split(". ")[0].rstrip(".").removeprefix("Builds ").replace("|", "\\|")
+
+
+def world_row(kind: str, world: type[World]) -> str:
+    """Returns a world's row: its name in a recipe, its sentence, its turns and the settings that it requires."""
+    required = [f"`{name}`" for name, field in world.model_fields.items() if field.is_required()]
+    return f"| `{{kind: {kind}}}` | {sentence(world)} | {TURNS[kind]} | {', '.join(required) or '–'} |"
+
+
+def problem_row(name: str, build: Any) -> str:
+    """Returns a problem's row."""
+    made: type[ExactProblem] = get_type_hints(build)["return"]
+    return f"| `{name}` | {sentence(build)} | {made.__name__} | {' | '.join(FACTS[made.__name__])} |"
+
+
+def page() -> str:
+    """Returns the page's text."""
+    lines = [INTRO, "", "| in a recipe | what it is | turns | settings it needs |", "|---|---|---|---|"]
+    lines += [world_row(kind, world) for kind, world in KINDS.items()]
+    lines += ["", PROBLEMS_INTRO, *(problem_row(name, build) for name, build in PROBLEMS.items()), "", CONTROL]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
