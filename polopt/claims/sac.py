@@ -57,14 +57,12 @@ def entropy_is_met() -> Finding:
     )
 
 
-class Reversed(TemperatureLoss):
-    """A price that rises with the entropy."""
-
-    def forward(self, experience: Experience, evaluation: Evaluation) -> Loss:
-        loss, metrics = super().forward(experience, evaluation)
-        return Loss(-loss, metrics)
-
-
 @mutation("the price of entropy moves the wrong way", kills=entropy_is_met)
 def wrong_way(replace: Replace) -> None:
-    replace(TemperatureLoss, "forward", Reversed.forward)
+    right = TemperatureLoss.forward
+
+    def forward(self: TemperatureLoss, experience: Experience, evaluation: Evaluation) -> Loss:
+        loss, metrics = right(self, experience, evaluation)
+        return Loss(-loss, metrics)
+
+    replace(TemperatureLoss, "forward", forward)
