@@ -154,15 +154,12 @@ class StepSource:
             self._length = self._length.masked_fill(self._over, 0)
         optional = ("action", "observation", "legal", "final_observation")
         extras = {name: columns[name] for name in optional if name in columns} | ended
-        fields = {
-            "mask": mask,
-            "rollout_logp": columns["rollout_logp"],
-            "reward": reward,
-            "terminated": terminated,
-            "truncated": truncated,
-        }
         return Experience(
-            **{name: _rows(value) for name, value in fields.items()},
+            mask=_rows(mask),
+            rollout_logp=_rows(columns["rollout_logp"]),
+            reward=_rows(reward),
+            terminated=_rows(terminated),
+            truncated=_rows(truncated),
             support=self.policy.head.support,
             group=torch.arange(self.rows),
             extras={name: _rows(value) for name, value in extras.items()},
