@@ -29,7 +29,7 @@ from polopt.training.network_domain import NetworkDomain, check_one_process
 from polopt.training.process_group import ProcessGroup
 
 _FIELDS = CORE_FIELDS | {
-    *("final_value", "advantage", "extras.observation", "extras.action", "extras.legal", "extras.final_observation"),
+    *("final_value", "advantage", "extras.observation", "extras.action"),
     *("extras.episode_return", "extras.episode_length"),
 }
 CONTROL = Capabilities(
