@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from polopt.training.estimates import estimates_of
+from polopt.training.files import CLIP
 from polopt.yaml_data import YamlError, read_yaml
 
 FILES = ("recipe.yaml", "run.json", "metrics.jsonl", "evaluations.jsonl", "others.jsonl", "samples.jsonl")
@@ -21,7 +22,7 @@ Record = dict[str, Any]
 class RunData:
     """The contents of a run folder.
 
-    troubles: sentences on the contents that could not be read.
+    troubles: sentences on the contents that could not be read. clip: an animated PNG of one episode, if there is one.
     """
 
     name: str
@@ -33,6 +34,7 @@ class RunData:
     others: list[Record]
     samples: list[Record]
     troubles: list[str]
+    clip: bytes | None = None
 
     @property
     def solves(self) -> bool:
@@ -83,6 +85,7 @@ def read_run(folder: Path) -> RunData:
         recipe=recipe,
         info=info,
         troubles=troubles,
+        clip=(folder / CLIP).read_bytes() if (folder / CLIP).is_file() else None,
         **lines,
     )
 

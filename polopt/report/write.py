@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,7 @@ def write_report(run: Path) -> Path:
         kinds=kinds,
         others=summary.others(found),
         training=[f.name for f in training],
+        clip=None if found.clip is None else base64.b64encode(found.clip).decode(),
         samples=chosen,
         sample_kinds=sorted({s.kind for s in chosen}),
         total_samples=len(found.samples),

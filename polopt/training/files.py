@@ -10,6 +10,9 @@ from pathlib import Path
 from safetensors.torch import save_file
 from torch import Tensor
 
+# The animated picture of one episode, in the folder of a control run.
+CLIP = "clip.png"
+
 
 def write_text(path: Path, text: str) -> None:
     """Replaces a file's text: a reader finds the old text or the new one, whole."""

@@ -25,7 +25,7 @@ DECIDED = ("observation", "action", "legal")
 Columns = dict[str, Tensor]
 
 
-class Pass(NamedTuple):
+class GradientPass(NamedTuple):
     """One pass over a minibatch. gradients: of the parameters, in their order. metrics: scalars, the loss among them.
     logp: [M] under the policy before the step."""
 
@@ -142,14 +142,14 @@ class FlatUpdates:
             records[0] |= _mismatch(*first)
         return records
 
-    def _pass(self, columns: Columns, support: Support) -> Pass:
+    def _pass(self, columns: Columns, support: Support) -> GradientPass:
         if self.compiled:
             return self._compiled_pass(columns, support)
         loss, metrics, logp = _Loss(self.policy, self.objective, support)(columns)
-        return Pass(torch.autograd.grad(loss, self.parameters, allow_unused=True), metrics, logp)
+        return GradientPass(torch.autograd.grad(loss, self.parameters, allow_unused=True), metrics, logp)
 
     @torch.no_grad()
-    def _compiled_pass(self, columns: Columns, support: Support) -> Pass:
+    def _compiled_pass(self, columns: Columns, support: Support) -> GradientPass:
         learned = {id(p) for p in self.parameters}
         named = dict(self.policy.named_parameters())
         trained = {name: p.detach() for name, p in named.items() if id(p) in learned}
@@ -159,11 +159,11 @@ class FlatUpdates:
         if key not in self._graphs:
             module = _Loss(self.policy, self.objective, support)
             self._graphs[key] = _compiled(module, trained, fixed, columns)
-        return Pass(*self._graphs[key](trained, fixed, columns))
+        return GradientPass(*self._graphs[key](trained, fixed, columns))
 
 
 def _compiled(module: _Loss, trained: Columns, fixed: Columns, columns: Columns) -> Callable[..., Any]:
-    """Returns a compiled function of parameters, other tensors of the policy and columns: a `Pass`, as a tuple.
+    """Returns a compiled function of parameters, other tensors of the policy and columns: a `GradientPass`, as a tuple.
 
     The pass is traced through its Python code once, with its backward pass, and the graph of tensors compiled.
     """

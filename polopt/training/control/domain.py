@@ -23,16 +23,18 @@ from polopt.metrics import Interval, t_interval
 from polopt.outputs import output_of
 from polopt.policies.heads import HeadError
 from polopt.policies.network import NetworkPolicy
+from polopt.training.control.clip import animated_png, rendered_episode
 from polopt.training.control.logged import load_transitions
 from polopt.training.control.recipe import ControlRecipe
 from polopt.training.control.replay_source import ReplaySource
 from polopt.training.control.source import ACTION_MASK, StepSource
+from polopt.training.files import CLIP
 from polopt.training.flat_updates import check_compiled
 from polopt.training.network_domain import NetworkDomain, check_one_process
 from polopt.training.process_group import ProcessGroup
 
 _FIELDS = CORE_FIELDS | {
-    *("final_value", "advantage", "extras.observation", "extras.action", "extras.legal", "extras.final_observation"),
+    *("final_value", "advantage", "extras.observation", "extras.action"),
     *("extras.episode_return", "extras.episode_length"),
 }
 CONTROL = Capabilities(
@@ -150,6 +152,15 @@ class ControlDomain(NetworkDomain):
         """Closes all environments."""
         while self._opened:
             self._opened.pop().close()
+
+    def save(self, folder: Path) -> None:
+        """Writes the policy, and a clip of one episode if the environment renders."""
+        super().save(folder)
+        spec, evaluation = self.recipe.environment, self.recipe.evaluation
+        seed = self.recipe.seed_of("clip")
+        found = rendered_episode(spec.id, spec.settings, self.policy, seed=seed, greedy=evaluation.greedy)
+        if found is not None:
+            (folder / CLIP).write_bytes(animated_png(*found))
 
     def try_worlds(self) -> None:
         self.evaluated.reset(seed=0)

@@ -106,7 +106,7 @@ class StepSource:
 
     def _reset(self) -> None:
         found, _ = self.environments.reset(seed=(self.seed + 1_000_003 * self._fragment_count) % 2**31)
-        observation, legal = _split(found)
+        observation, legal = observed(found)
         self._native = isinstance(_observation_of(found), Tensor)
         self._seen = observation, legal
         self._over = torch.zeros(self.rows, dtype=torch.bool, device=observation.device)
@@ -115,15 +115,15 @@ class StepSource:
     def _step(self, t: int, steps: int, action: Tensor) -> tuple[Tensor, Tensor | None]:
         """Steps all copies. Returns the observations and legal choices before the next step."""
         found, reward, terminated, truncated, info = self.environments.step(
-            _within(self.environments, action, native=self._native)
+            within(self.environments, action, native=self._native)
         )
         ends = {"terminated": torch.as_tensor(terminated), "truncated": torch.as_tensor(truncated)}
         for name, value in {"reward": _tensor(reward), **ends}.items():
             self._write(name, t, value, steps)
         if self.mode == AutoresetMode.NEXT_STEP:
-            return _split(found)
+            return observed(found)
         over = ends["terminated"] | ends["truncated"]
-        final = _split(found)[0].clone()
+        final = observed(found)[0].clone()
         if over.any():
             if self.mode == AutoresetMode.SAME_STEP:
                 final[over] = _final(info, over).to(final)
@@ -131,7 +131,7 @@ class StepSource:
                 mask = over if self._native else over.numpy()
                 found, _ = self.environments.reset(options={"reset_mask": mask})
         self._write("final_observation", t, final, steps)
-        return _split(found)
+        return observed(found)
 
     def _batch(self, steps: int) -> Experience:
         """Returns the fragment, [N, T], on the policy's device. Decisions of copies that are being reset are masked."""
@@ -154,15 +154,12 @@ class StepSource:
             self._length = self._length.masked_fill(self._over, 0)
         optional = ("action", "observation", "legal", "final_observation")
         extras = {name: columns[name] for name in optional if name in columns} | ended
-        fields = {
-            "mask": mask,
-            "rollout_logp": columns["rollout_logp"],
-            "reward": reward,
-            "terminated": terminated,
-            "truncated": truncated,
-        }
         return Experience(
-            **{name: _rows(value) for name, value in fields.items()},
+            mask=_rows(mask),
+            rollout_logp=_rows(columns["rollout_logp"]),
+            reward=_rows(reward),
+            terminated=_rows(terminated),
+            truncated=_rows(truncated),
             support=self.policy.head.support,
             group=torch.arange(self.rows),
             extras={name: _rows(value) for name, value in extras.items()},
@@ -191,7 +188,7 @@ def _observation_of(found: Any) -> Any:
     return found["observation"] if isinstance(found, Mapping) else found
 
 
-def _split(found: Any) -> tuple[Tensor, Tensor | None]:
+def observed(found: Any) -> tuple[Tensor, Tensor | None]:
     """Returns observations [N, D], and the legal choices [N, n] where the environment gives them."""
     legal = found[ACTION_MASK] if isinstance(found, Mapping) else None
     return _tensor(_observation_of(found)), None if legal is None else torch.as_tensor(legal).bool()
@@ -214,7 +211,7 @@ def _tensor(values: Any) -> Tensor:
     return found if found.ndim < 2 else found.flatten(1)
 
 
-def _within(environments: VectorEnv, action: Tensor, *, native: bool) -> Any:
+def within(environments: VectorEnv, action: Tensor, *, native: bool) -> Any:
     """Converts actions to the environments' format; those of a box are clipped to its bounds.
 
     native: whether the environments take tensors.

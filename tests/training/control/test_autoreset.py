@@ -16,6 +16,7 @@ from polopt.credit import GAE
 from polopt.errors import RunError
 from polopt.experience import Experience
 from polopt.policies.network import NetworkPolicy
+from polopt.training.control.domain import ControlDomain
 from polopt.training.control.source import ACTION_MASK, StepSource
 
 MODES = list(AutoresetMode)
@@ -218,3 +219,23 @@ def test_an_unknown_way_to_step() -> None:
 
     with pytest.raises(ConfigError, match=r"environment.vectorization.*sync"):
         recipe(environment={"id": "CartPole-v1", "vectorization": "synch"})
+
+
+@pytest.mark.parametrize(
+    ("id", "mode", "expected"),
+    [
+        ("CartPole-v1", "auto", "CartPoleVectorEnv"),
+        ("CartPole-v1", "sync", "SyncVectorEnv"),
+        ("CartPole-v1", "async", "AsyncVectorEnv"),
+        ("Pendulum-v1", "auto", "SyncVectorEnv"),
+    ],
+)
+def test_how_copies_are_stepped(id: str, mode: str, expected: str) -> None:
+    from test_control_runs import recipe
+
+    domain = ControlDomain(recipe(environment={"id": id, "vectorization": mode}))
+    try:
+        assert type(domain.evaluated.unwrapped).__name__ == expected
+        assert domain.source("rl").fragments(3).mask.shape == (4, 3)
+    finally:
+        domain.close()

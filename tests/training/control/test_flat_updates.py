@@ -134,7 +134,7 @@ def test_a_gradient_that_is_not_finite_moves_nothing() -> None:
     before = [p.detach().clone() for p in domain.policy.parameters()]
     with torch.no_grad():
         domain.policy.critic[-1].bias[0] = before[-1][0] = torch.inf
-    with pytest.raises(DivergenceError, match="norm is (nan|inf), and a step with it would destroy"):
+    with pytest.raises(DivergenceError, match=r"norm is (nan|inf), and a step with it would destroy"):
         learner.update(batch, 0)
     for parameter, value in zip(domain.policy.parameters(), before, strict=True):
         assert torch.equal(parameter, value)

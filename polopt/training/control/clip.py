@@ -1,0 +1,92 @@
+"""A clip of one episode: small frames of an environment that renders, as one animated picture."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from gymnasium.vector import SyncVectorEnv
+
+from polopt.policies.network import NetworkPolicy
+from polopt.training.control.source import observed, within
+
+# Bounds of a clip: its longer side in pixels, its pictures, and the steps of the episode.
+SIDE, PICTURES, STEPS = 160, 100, 1000
+Frame = np.ndarray
+
+
+def rendered_episode(
+    id: str, settings: dict[str, Any], policy: NetworkPolicy, *, seed: int, greedy: bool
+) -> tuple[list[Frame], float] | None:
+    """Plays one episode. Returns its frames, [H, W, 3] uint8, at most `PICTURES` of them, and the seconds of each; None
+    if the environment does not render to arrays, or what it renders with is not installed."""
+    try:
+        plain = gymnasium.make(id, **settings)
+        plain.close()
+        if "rgb_array" not in plain.metadata.get("render_modes", ()):
+            return None
+        environments = SyncVectorEnv([lambda: gymnasium.make(id, render_mode="rgb_array", **settings)])
+        frames = _played(environments, policy, seed, greedy)
+    except (gymnasium.error.Error, TypeError, ValueError, ImportError):
+        return None
+    if not frames:
+        return None
+    stride = -(-len(frames) // PICTURES)
+    fps = float(environments.metadata.get("render_fps") or 30)
+    return frames[::stride], stride / fps
+
+
+def _played(environments: SyncVectorEnv, policy: NetworkPolicy, seed: int, greedy: bool) -> list[Frame]:
+    generator, frames = torch.Generator().manual_seed(seed), list[Frame]()
+    try:
+        found, _ = environments.reset(seed=seed % 2**31)
+        for _ in range(STEPS):
+            frames.append(_small(environments.render()))
+            seen, legal = observed(found)
+            legal = None if legal is None else legal.to(policy.device)
+            action = policy.act(seen.to(policy.device), generator, greedy=greedy, legal=legal).action
+            found, _, terminated, truncated, _ = environments.step(within(environments, action, native=False))
+            if terminated[0] or truncated[0]:
+                break
+    finally:
+        environments.close()
+    return frames
+
+
+def _small(rendered: Any) -> Frame:
+    frame = np.asarray(rendered[0])
+    if frame.ndim != 3 or frame.shape[2] != 3:
+        raise ValueError(f"a frame of shape {frame.shape} is no picture")
+    stride = -(-max(frame.shape[:2]) // SIDE)
+    return np.ascontiguousarray(frame[::stride, ::stride], np.uint8)
+
+
+def animated_png(frames: Sequence[Frame], seconds: float) -> bytes:
+    """Returns frames of one shape, [H, W, 3] uint8, each shown for some seconds, as an animated PNG that repeats.
+
+    Source: the specification of PNG, third edition, chunks acTL, fcTL and fdAT.
+    """
+    height, width = frames[0].shape[:2]
+    parts = [
+        b"\x89PNG\r\n\x1a\n",
+        _chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)),
+        _chunk(b"acTL", struct.pack(">II", len(frames), 0)),
+    ]
+    number = 0
+    for i, frame in enumerate(frames):
+        delay = struct.pack(">HH", max(1, round(1000 * seconds)), 1000)
+        parts.append(_chunk(b"fcTL", struct.pack(">IIIII", number, width, height, 0, 0) + delay + b"\0\0"))
+        lines = np.concatenate([np.zeros((height, 1), np.uint8), frame.reshape(height, -1)], 1)  # filter 0
+        data = zlib.compress(lines.tobytes(), 9)
+        parts.append(_chunk(b"fdAT", struct.pack(">I", number + 1) + data) if i else _chunk(b"IDAT", data))
+        number += 2 if i else 1
+    return b"".join([*parts, _chunk(b"IEND", b"")])
+
+
+def _chunk(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
