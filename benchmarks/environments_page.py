@@ -53,7 +53,7 @@ TURNS = {
     "second-chance": "one more than `of`",
     "guarded": "as `of`",
     "unit-tests": "1",
-    "shop": "up to ",
+    "shop": "up to 40",
     "text-grid": "up to `turns`",
 }
 # By a problem's class: its actions, its horizon, and what is known of the optimum.

@@ -11,7 +11,7 @@ PAIRS = (
     "policy's own"
 )
 LABELS = "it is not here yet; `kto` learns from answers marked good or bad beforehand, too"
-VALUES = "it learns a Q-function from replayed transitions, which polopt does not train yet"
+VALUES = "it is not here yet; `sac` and `td3` learn a Q-function from replayed transitions, `iql` from logged ones"
 NOT_YET = "it is not here yet"
 BATCH = (
     "it is not here by name; `grpo` has its advantage with credit.GroupMean and credit.GroupStd within "
@@ -28,8 +28,9 @@ ABSENT = {
     **dict.fromkeys(("iterative-dpo", "xpo", "dno"), PAIRS),
     "spin": PAIRS,
     "bco": LABELS,
-    **dict.fromkeys(("dqn", "ddqn", "double-dqn", "rainbow", "c51", "qr-dqn", "iqn", "ddpg", "td3", "sac"), VALUES),
-    **dict.fromkeys(("redq", "tqc", "cql", "iql", "awac", "bcq", "td3-bc"), VALUES),
+    **dict.fromkeys(("dqn", "ddqn", "double-dqn", "rainbow", "c51", "qr-dqn", "iqn"), VALUES),
+    **dict.fromkeys(("redq", "tqc", "cql", "bcq"), VALUES),
+    "ddpg": "it is not here by name; `td3` is it with delay=1, smoothing=0 and one critic head",
     "a2c": f"{NOT_YET}; `ppo` with one epoch and one minibatch a batch takes the same first step",
     "a3c": f"{NOT_YET}; `ppo` with one epoch and one minibatch a batch takes the same first step as A2C",
     "trpo": f"{NOT_YET}; `ppo` replaces its constrained step by a clip",

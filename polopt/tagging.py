@@ -6,14 +6,14 @@ from polopt.algorithm import Algorithm
 from polopt.credit import ConstantAdvantage
 from polopt.objectives import LabelledObjective, Objective, RegressionLink, RegressionObjective, Surrogate
 from polopt.part import Part
-from polopt.rewards import OutcomeReward
+from polopt.rewards import EnvironmentReward, OutcomeReward
 from polopt.rewards.judges.parts import Judge
 from polopt.sampling import TopK
 from polopt.tags import TAGS, Tag, check_tag
 
 # Axes on which every algorithm has a tag.
 REQUIRED = ("data_source", "filter", "negative_use", "update_rule", "reward_source", "iteration", "supervision")
-RATED = frozenset({"pairs", "rated"})
+RATED = frozenset({"pairs", "rated", "logged_transitions"})
 SHOWN = frozenset({"demonstrations", "solutions", "texts"})
 OTHERS = frozenset({"imported_answers", "restored_rows"})
 OUTCOMES = frozenset({"outcome", "reward", "advantage"})
@@ -65,6 +65,8 @@ def _filter(algorithm: Algorithm) -> set[str]:
 def _update_rule(algorithm: Algorithm) -> set[str]:
     found: set[str] = set()
     credit = algorithm.credit
+    if len(algorithm.networks):
+        found.add("regression")
     for part in algorithm.objective.parts():
         if isinstance(part, RegressionObjective | RegressionLink):
             found.add("regression")
@@ -85,7 +87,8 @@ def _update_rule(algorithm: Algorithm) -> set[str]:
 
 
 def _reward_source(algorithm: Algorithm, found: dict[str, set[str]]) -> set[str]:
-    if isinstance(algorithm.credit, ConstantAdvantage) and "outcome" not in found["filter"]:
+    unread = isinstance(algorithm.credit, ConstantAdvantage) and not len(algorithm.networks)
+    if unread and "outcome" not in found["filter"]:
         # The reward is not read, but pairs are labelled by it.
         if "rated" in found["data_source"]:
             return {"preference"}
@@ -97,7 +100,7 @@ def _reward_source(algorithm: Algorithm, found: dict[str, set[str]]) -> set[str]
             sources.add("model")
         elif type(part).__module__ == "polopt.rewards.preferences":
             sources.add("preference")
-        elif isinstance(part, OutcomeReward):
+        elif isinstance(part, OutcomeReward | EnvironmentReward):
             sources.add("task")
         elif len(list(part.parts())) == 1 or not type(part).__module__.startswith("polopt.rewards"):
             sources.add("shaped")
@@ -109,8 +112,9 @@ def _negative_use(algorithm: Algorithm, found: dict[str, set[str]]) -> set[str]:
     surrogates = [part for part in algorithm.objective.parts() if isinstance(part, Surrogate)]
     # A likelihood whose term reads the outcome treats wrong answers otherwise than right ones.
     signed = any({"outcome", "reward"} & part.required_fields for part in surrogates)
-    uses = {"contrast"} if rules & {"dpo", "regression"} else set()
-    uses |= {"weight"} if signed or rules & {"ppo", "grpo", "reinforce"} else set()
+    valued = len(algorithm.networks) > 0  # by a critic
+    uses = {"contrast"} if rules & {"dpo", "regression"} and not valued else set()
+    uses |= {"weight"} if signed or valued or rules & {"ppo", "grpo", "reinforce"} else set()
     kept = [*algorithm.sampling.filters, *algorithm.select]
     uses |= {"discard"} if "sft" in rules and any(isinstance(each, TopK) for each in kept) else set()
     return uses or {"none"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,7 +16,7 @@ from polopt.cli.options import ClusterOption, FamilyOption, JsonOption, SetOptio
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from polopt.metrics import Comparison, Interval
+    from polopt.metrics import Comparison
 
 
 def compare(
@@ -164,21 +163,3 @@ def seeds_line(comparison: Comparison) -> str:
         return ""
     what = "5 points" if share else f"{size:.3g}"
     return f"Seeds that would find a difference of {what} four times in five, by this spread: {', '.join(found)}"
-
-
-def shown_number(interval: Interval, sign: str = "") -> str:
-    ends = (interval.low, interval.high)
-    if not all(map(math.isfinite, ends)):
-        return f"{interval.estimate:{sign}.1f} [{_unbounded(interval)}]"
-    return f"{interval.estimate:{sign}.1f} [{ends[0]:{sign}.1f}, {ends[1]:{sign}.1f}]"
-
-
-def shown_share(interval: Interval, sign: str = "", unit: str = " %") -> str:
-    ends = (interval.low, interval.high)
-    if not all(map(math.isfinite, ends)):
-        return f"{100 * interval.estimate:{sign}.1f}{unit} [{_unbounded(interval)}]"
-    return f"{100 * interval.estimate:{sign}.1f}{unit} [{100 * ends[0]:{sign}.1f}, {100 * ends[1]:{sign}.1f}]"
-
-
-def _unbounded(interval: Interval) -> str:
-    return "one seed" if interval.n == 1 else f"{interval.n} seeds: no bound yet"

@@ -10,9 +10,9 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from polopt.cli.compare import shown_number, shown_share
 from polopt.cli.measure import result_grid
 from polopt.cli.policies import plain
+from polopt.cli.wording import shown_number, shown_share
 
 if TYPE_CHECKING:
     from polopt.display.trials import Board

@@ -125,3 +125,23 @@ def fresh_folder(name: str) -> Path:
     while (path := Path("runs") / f"{name}-{number}").exists():
         number += 1
     return path
+
+
+def shown_number(interval: Interval, sign: str = "") -> str:
+    """Returns a number with its interval."""
+    ends = (interval.low, interval.high)
+    if not all(map(math.isfinite, ends)):
+        return f"{interval.estimate:{sign}.1f} [{_unbounded(interval)}]"
+    return f"{interval.estimate:{sign}.1f} [{ends[0]:{sign}.1f}, {ends[1]:{sign}.1f}]"
+
+
+def shown_share(interval: Interval, sign: str = "", unit: str = " %") -> str:
+    """Returns a share in per cent with its interval."""
+    ends = (interval.low, interval.high)
+    if not all(map(math.isfinite, ends)):
+        return f"{100 * interval.estimate:{sign}.1f}{unit} [{_unbounded(interval)}]"
+    return f"{100 * interval.estimate:{sign}.1f}{unit} [{100 * ends[0]:{sign}.1f}, {100 * ends[1]:{sign}.1f}]"
+
+
+def _unbounded(interval: Interval) -> str:
+    return "one seed" if interval.n == 1 else f"{interval.n} seeds: no bound yet"

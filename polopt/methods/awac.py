@@ -3,15 +3,8 @@
 from polopt.algorithm import Algorithm
 from polopt.credit import ConstantAdvantage
 from polopt.method import Paper, method
-from polopt.networks import LearnedNetwork, QNetwork
-from polopt.objectives import (
-    Backup,
-    NetworkAdvantageWeight,
-    NetworkRegression,
-    PolicyGradient,
-    ProposedActionValue,
-    Surrogate,
-)
+from polopt.networks import critic
+from polopt.objectives import NetworkAdvantageWeight, PolicyGradient, ProposedActionValue, Surrogate
 from polopt.rewards import EnvironmentReward
 from polopt.sampling import TransitionReplay
 
@@ -48,21 +41,11 @@ def awac(
     The paper normalises the weights by their sum over the batch in one of its programs; here they have a cap, as in
     the later ones.
     """
+    weight = NetworkAdvantageWeight(value=None, beta=1 / temperature, cap=cap)
     return Algorithm(
         sampling=TransitionReplay(rows=batch, logged=logged),
         reward=EnvironmentReward(),
         credit=ConstantAdvantage(),
-        networks=[
-            LearnedNetwork(
-                name="critic",
-                network=QNetwork(hidden=hidden),
-                objective=NetworkRegression(target=Backup(gamma=gamma, next=ProposedActionValue())),
-                target_tau=tau,
-            )
-        ],
-        objective=Surrogate(
-            ratio=None,
-            trust=PolicyGradient(),
-            weights=[NetworkAdvantageWeight(value=None, beta=1 / temperature, cap=cap)],
-        ),
+        networks=[critic(ProposedActionValue(), gamma=gamma, tau=tau, hidden=hidden)],
+        objective=Surrogate(ratio=None, trust=PolicyGradient(), weights=[weight]),
     )

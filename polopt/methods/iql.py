@@ -3,9 +3,8 @@
 from polopt.algorithm import Algorithm
 from polopt.credit import ConstantAdvantage
 from polopt.method import Paper, method
-from polopt.networks import LearnedNetwork, QNetwork, ValueNetwork
+from polopt.networks import LearnedNetwork, ValueNetwork, critic
 from polopt.objectives import (
-    Backup,
     ExpectileError,
     LoggedActionValue,
     NetworkAdvantageWeight,
@@ -49,24 +48,16 @@ def iql(
     expectile = 1/2 estimates the value of the logging policy. batch: as in `sac`. The log is the recipe's
     `transitions`.
     """
+    error = ExpectileError(expectile=expectile)
+    loss = NetworkRegression(network="value", target=LoggedActionValue(), error=error)
+    weight = NetworkAdvantageWeight(beta=beta, cap=cap)
     return Algorithm(
         sampling=TransitionReplay(rows=batch, logged=1.0),
         reward=EnvironmentReward(),
         credit=ConstantAdvantage(),
         networks=[
-            LearnedNetwork(
-                name="value",
-                network=ValueNetwork(hidden=hidden),
-                objective=NetworkRegression(
-                    network="value", target=LoggedActionValue(), error=ExpectileError(expectile=expectile)
-                ),
-            ),
-            LearnedNetwork(
-                name="critic",
-                network=QNetwork(hidden=hidden),
-                objective=NetworkRegression(target=Backup(gamma=gamma, next=NetworkNextValue())),
-                target_tau=tau,
-            ),
+            LearnedNetwork(name="value", network=ValueNetwork(hidden=hidden), objective=loss),
+            critic(NetworkNextValue(), gamma=gamma, tau=tau, hidden=hidden),
         ],
-        objective=Surrogate(ratio=None, trust=PolicyGradient(), weights=[NetworkAdvantageWeight(beta=beta, cap=cap)]),
+        objective=Surrogate(ratio=None, trust=PolicyGradient(), weights=[weight]),
     )

@@ -3,8 +3,8 @@
 from polopt.algorithm import Algorithm
 from polopt.credit import ConstantAdvantage
 from polopt.method import Paper, method
-from polopt.networks import LearnedNetwork, QNetwork, Temperature
-from polopt.objectives import Backup, NetworkRegression, ProposedActionValue, SquaredError, TemperatureLoss, ValueAscent
+from polopt.networks import LearnedNetwork, Temperature, critic
+from polopt.objectives import ProposedActionValue, SquaredError, TemperatureLoss, ValueAscent
 from polopt.rewards import EnvironmentReward
 from polopt.sampling import TransitionReplay
 
@@ -48,21 +48,15 @@ def sac(
     transitions after `steps` steps of every copy, and divides them among its minibatches: with batch = 256 n and n
     minibatches there are n steps of the optimiser, where the paper alternates single ones.
     """
-    target = Backup(gamma=gamma, next=ProposedActionValue(temperature="temperature"))
+    value, half = ProposedActionValue(temperature="temperature"), SquaredError(coefficient=0.5)
+    price = TemperatureLoss(target=entropy)
     return Algorithm(
         sampling=TransitionReplay(rows=batch, steps=steps, start=start, capacity=capacity),
         reward=EnvironmentReward(),
         credit=ConstantAdvantage(),
         networks=[
-            LearnedNetwork(
-                name="critic",
-                network=QNetwork(hidden=hidden),
-                objective=NetworkRegression(target=target, error=SquaredError(coefficient=0.5)),
-                target_tau=tau,
-            ),
-            LearnedNetwork(
-                name="temperature", network=Temperature(initial=temperature), objective=TemperatureLoss(target=entropy)
-            ),
+            critic(value, gamma=gamma, tau=tau, hidden=hidden, error=half),
+            LearnedNetwork(name="temperature", network=Temperature(initial=temperature), objective=price),
         ],
         objective=ValueAscent(temperature="temperature"),
     )

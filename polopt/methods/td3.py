@@ -3,8 +3,8 @@
 from polopt.algorithm import Algorithm
 from polopt.credit import ConstantAdvantage
 from polopt.method import Paper, method
-from polopt.networks import LearnedNetwork, QNetwork
-from polopt.objectives import Backup, NetworkRegression, ProposedActionValue, ValueAscent
+from polopt.networks import critic
+from polopt.objectives import ProposedActionValue, ValueAscent
 from polopt.rewards import EnvironmentReward
 from polopt.sampling import TransitionReplay
 
@@ -52,15 +52,7 @@ def td3(
         sampling=TransitionReplay(rows=batch, steps=steps, start=start, capacity=capacity, noise=noise),
         reward=EnvironmentReward(),
         credit=ConstantAdvantage(),
-        networks=[
-            LearnedNetwork(
-                name="critic",
-                network=QNetwork(hidden=hidden),
-                objective=NetworkRegression(target=Backup(gamma=gamma, next=value)),
-                target_tau=tau,
-                target_every=delay,
-            )
-        ],
+        networks=[critic(value, gamma=gamma, tau=tau, hidden=hidden, every=delay)],
         objective=ValueAscent(over="first"),
         policy_every=delay,
         policy_target_tau=tau,

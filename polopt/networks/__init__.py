@@ -1,7 +1,7 @@
 """Networks that learn beside the policy: critics, values, temperatures, each with its loss and its target copy."""
 
 from polopt.networks.critics import QNetwork, Temperature, ValueNetwork
-from polopt.networks.learned import LearnedNetwork
+from polopt.networks.learned import LearnedNetwork, critic
 from polopt.networks.parts import Network, Space
 
-__all__ = ["LearnedNetwork", "Network", "QNetwork", "Space", "Temperature", "ValueNetwork"]
+__all__ = ["LearnedNetwork", "Network", "QNetwork", "Space", "Temperature", "ValueNetwork", "critic"]

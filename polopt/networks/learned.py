@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 
+from polopt.networks.critics import QNetwork
 from polopt.networks.parts import Network
-from polopt.objectives import Objective
+from polopt.objectives import Backup, Error, NetworkRegression, NextValue, Objective, SquaredError
 from polopt.outputs import PROPOSAL
 from polopt.part import Part
 
@@ -40,3 +41,24 @@ class LearnedNetwork(Part):
             raise ValueError(f"networks.LearnedNetwork: target_tau must be in (0, 1], found {self.target_tau}")
         if self.target_every < 1:
             raise ValueError(f"networks.LearnedNetwork: target_every must be >= 1, found {self.target_every}")
+
+
+def critic(
+    next_value: NextValue,
+    *,
+    gamma: float,
+    tau: float,
+    hidden: tuple[int, ...],
+    every: int = 1,
+    error: Error | None = None,
+) -> LearnedNetwork:
+    """Returns two critics, named `critic`, that are regressed on r + gamma V(s').
+
+    next_value: V(s'). tau: the step of their target copies. every: minibatches between such steps. error: of the
+    difference, squared by default.
+    """
+    target = Backup(gamma=gamma, next=next_value)
+    loss = NetworkRegression(target=target, error=error or SquaredError())
+    return LearnedNetwork(
+        name="critic", network=QNetwork(hidden=hidden), objective=loss, target_tau=tau, target_every=every
+    )
