@@ -22,8 +22,8 @@ What a recipe or `polopt solve` may name. This page is made by `python -m benchm
 ## Worlds
 
 Language recipes name a world as `tasks`, or `tasks` of a stage. The actions are the tokens of an answer, at most
-`limit` of them in each turn. The best score of a world's tasks is not known exactly, but for the text grid's: a verifier
-or a file scores answers. Worlds of your own are `file.py:Name`, see [your own environment](worlds.md)."""
+`limit` of them in each turn. The best score of a world's tasks is not known exactly, but for the text grid's: a
+verifier or a file scores answers. Worlds of your own are `file.py:Name`, see [your own environment](worlds.md)."""
 PROBLEMS_INTRO = """\
 ## Exact problems
 

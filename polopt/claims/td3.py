@@ -40,8 +40,8 @@ def less_overestimation() -> Finding:
         intervals={"difference": (gain.low, gain.high)},
         criterion="10 seeds, true value 0: one critic > 0.3 on average; the difference's 95 % interval above 0",
         holds=sum(one) / len(one) > 0.3 and gain.low > 0,
-        note="Half of one critic's bias was the criterion first, and not met on 5 other seeds (0.43 against 0.63), then "
-        "a difference above 0.05 on 8 (0.16, 0.03 to 0.29): the policy climbs what both critics have in common.",
+        note="Half of one critic's bias was the criterion first, and not met on 5 other seeds (0.43 against 0.63), "
+        "then a difference above 0.05 on 8 (0.16, 0.03 to 0.29): the policy climbs what both critics have in common.",
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from polopt import catalogue, recipes
 from polopt.cli.command_group import UsageError
 
 if TYPE_CHECKING:
+    from polopt.metrics import Interval
     from polopt.training.run import CheckpointChoice
 
 # Width in columns where it is unknown: a pipe, a log.

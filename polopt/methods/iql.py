@@ -44,12 +44,10 @@ def iql(
         L_Q = sum_j (r + gamma V(s') - Q_j(s, a))^2
         L_pi = -min(exp(beta u), cap) log pi(a | s)
 
-    without gamma V(s') where the episode terminated. gamma: discount. tau: the step of Q_slow. beta = 0 is imitation;
-    expectile = 1/2 estimates the value of the logging policy. batch: as in `sac`. The log is the recipe's
-    `transitions`.
+    without gamma V(s') where the episode terminated. gamma: discount. tau: the step of Q_slow. batch: as in `sac`.
+    beta = 0 is imitation; expectile = 1/2 values the logging policy. The log is the recipe's `transitions`.
     """
-    error = ExpectileError(expectile=expectile)
-    loss = NetworkRegression(network="value", target=LoggedActionValue(), error=error)
+    loss = NetworkRegression(network="value", target=LoggedActionValue(), error=ExpectileError(expectile=expectile))
     weight = NetworkAdvantageWeight(beta=beta, cap=cap)
     return Algorithm(
         sampling=TransitionReplay(rows=batch, logged=1.0),

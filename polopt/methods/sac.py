@@ -41,22 +41,21 @@ def sac(
 
     y without its second term where the episode terminated. gamma: discount. tau: the averages' step. entropy: H in
     nats, of actions scaled to [-1, 1]; None is minus their number of dimensions. temperature: alpha at the beginning.
-    batch: transitions in each of a stage's minibatches times their number. start: uniformly random actions before the
-    first batch. steps: of each environment between batches.
+    batch: transitions, divided among a stage's minibatches. start: random actions before the first batch. steps: of
+    each environment between batches.
 
-    The loss in log alpha is that of the authors' program; the paper's is in alpha. Each stage's step draws `batch`
-    transitions after `steps` steps of every copy, and divides them among its minibatches: with batch = 256 n and n
-    minibatches there are n steps of the optimiser, where the paper alternates single ones.
+    The loss in log alpha is that of the authors' program; the paper's is in alpha. With batch = 256 n and n minibatches
+    there are n steps of the optimiser on 256 transitions each, where the paper alternates single ones with the world's.
     """
     value, half = ProposedActionValue(temperature="temperature"), SquaredError(coefficient=0.5)
-    price = TemperatureLoss(target=entropy)
+    alpha, price = Temperature(initial=temperature), TemperatureLoss(target=entropy)
     return Algorithm(
         sampling=TransitionReplay(rows=batch, steps=steps, start=start, capacity=capacity),
         reward=EnvironmentReward(),
         credit=ConstantAdvantage(),
         networks=[
             critic(value, gamma=gamma, tau=tau, hidden=hidden, error=half),
-            LearnedNetwork(name="temperature", network=Temperature(initial=temperature), objective=price),
+            LearnedNetwork(name="temperature", network=alpha, objective=price),
         ],
         objective=ValueAscent(temperature="temperature"),
     )
