@@ -233,7 +233,7 @@ def test_an_unknown_way_to_step() -> None:
 def test_how_copies_are_stepped(id: str, mode: str, expected: str) -> None:
     from test_control_runs import recipe
 
-    domain = ControlDomain(recipe(**{"environment": {"id": id, "vectorization": mode}}))
+    domain = ControlDomain(recipe(environment={"id": id, "vectorization": mode}))
     try:
         assert type(domain.evaluated.unwrapped).__name__ == expected
         assert domain.source("rl").fragments(3).mask.shape == (4, 3)
