@@ -37,7 +37,7 @@ from polopt.training.launch import train
 
 RESULTS = HERE / "results" / "control"
 PEER = "stable-baselines3==2.9.2"
-SEEDS = (1, 2, 3, 4, 5)
+SEEDS = (6, 7, 8, 9, 10)
 # Our names of the weights, and theirs.
 NAMES = {f"actor.{2 * i}": f"mlp_extractor.policy_net.{2 * i}" for i in range(2)} | {"actor.4": "action_net"}
 NAMES |= {f"critic.{2 * i}": f"mlp_extractor.value_net.{2 * i}" for i in range(2)} | {"critic.4": "value_net"}
@@ -151,7 +151,8 @@ def markdown(data: dict[str, Any]) -> str:
     lines += [
         f"Until a mean return of {GOAL:.0f} over {EPISODES} greedy episodes, measured every {EVERY:,} steps; processor "
         "time of one thread, without evaluations and imports. The sides trained in turn on one machine, in use by "
-        "other work. Settings: the recipe `cartpole`, and rl-baselines3-zoo's for its side.",
+        "other work. Settings: the recipe `cartpole`, and rl-baselines3-zoo's for its side. The recipe was chosen on "
+        "seeds 101 to 108, after an earlier one, with fragments of 128 copies, had solved four of seeds 1 to 5.",
         "",
         "|seed|polopt: steps|seconds|steps/s|stable-baselines3: steps|seconds|steps/s|seconds, theirs / ours|",
         "|--:|--:|--:|--:|--:|--:|--:|--:|",

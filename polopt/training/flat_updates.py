@@ -125,6 +125,7 @@ class FlatUpdates:
         """Takes epochs x minibatches steps. Returns the metrics of each. see: called with the parameters and the number
         of decisions after each backward pass of the first epoch, if there are several."""
         columns = flat(experience, self.objective.active_fields("reads"))
+        self._split_state()
         metrics, first = [], None
         for epoch, minibatch in _minibatches(columns, epochs, minibatches, generator):
             found = self._pass(minibatch, experience.support)
@@ -148,13 +149,17 @@ class FlatUpdates:
         loss, metrics, logp = _Loss(self.policy, self.objective, support)(columns)
         return GradientPass(torch.autograd.grad(loss, self.parameters, allow_unused=True), metrics, logp)
 
+    def _split_state(self) -> None:
+        """Finds the policy's tensors once an update: those that learn, and the others. Steps change them in place."""
+        learned = {id(p) for p in self.parameters}
+        named = dict(self.policy.named_parameters()) if self.compiled else {}
+        self._trained = {name: p.detach() for name, p in named.items() if id(p) in learned}
+        self._fixed = {name: p.detach() for name, p in named.items() if id(p) not in learned}
+        self._fixed |= dict(self.policy.named_buffers())
+
     @torch.no_grad()
     def _compiled_pass(self, columns: Columns, support: Support) -> GradientPass:
-        learned = {id(p) for p in self.parameters}
-        named = dict(self.policy.named_parameters())
-        trained = {name: p.detach() for name, p in named.items() if id(p) in learned}
-        fixed = {name: p.detach() for name, p in named.items() if id(p) not in learned}
-        fixed |= dict(self.policy.named_buffers())
+        trained, fixed = self._trained, self._fixed
         key = (support, *((name, *value.shape, value.dtype) for name, value in columns.items()))
         if key not in self._graphs:
             module = _Loss(self.policy, self.objective, support)

@@ -163,6 +163,17 @@ def test_a_run_with_another_head_and_a_normaliser_goes_on(tmp_path: Path, head: 
     assert policy.normaliser.count == 4 * 4 * 16  # steps, rows, decisions: no episode ends so early
 
 
+def test_a_run_whose_passes_are_traced_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With compiled: true, but for the compiler, which would take most of a minute."""
+    made, compiled = recipe(compiled=True), []
+    monkeypatch.setattr(torch, "compile", lambda graph, **_: compiled.append(graph) or graph)
+    whole = left_by(train(made, tmp_path / "whole").folder)
+    assert len(compiled) == 1
+    with pytest.raises(Stop):
+        train(made, tmp_path / "run", watchers=(StopAt(2),))
+    assert left_by(resume(tmp_path / "run").folder) == whole
+
+
 def test_two_methods_are_compared_in_returns(tmp_path: Path) -> None:
     changes = [("--set", f"{k}={json.dumps(v)}") for k, v in {**SMALL, "stages.rl.steps": 2}.items()]
     other = "{name: ppo, kl: 0.0, gamma: 0.5, value_clip: null}"
