@@ -108,7 +108,7 @@ def result_table(comparison: Comparison) -> Table:
     table.add_column(f"against {first}{', points' if share else ''}", justify="right")
     if not comparison.anytime:
         table.add_column("better on a new seed", justify="right")
-    show = (lambda x: shown_share(x, "+", "")) if share else (lambda x: shown_number(x, "+"))
+    show = (lambda x: wording.shown_share(x, "+", "")) if share else (lambda x: wording.shown_number(x, "+"))
     others = len(comparison.methods) - 1
     if others > 1:
         chance = others * (1 - comparison.level)
@@ -121,10 +121,14 @@ def result_table(comparison: Comparison) -> Table:
         table.add_column("letters")
     letters = comparison.letters() if others > 1 else {}
     for row in comparison.table():
-        cells = [row.name, str(row.final.n), shown_share(row.final) if share else shown_number(row.final)]
+        cells = [
+            row.name,
+            str(row.final.n),
+            wording.shown_share(row.final) if share else wording.shown_number(row.final),
+        ]
         cells.append("" if not row.difference else show(row.difference) + (" *" if row.significant else ""))
         if not comparison.anytime:
-            cells.append(shown_share(row.improvement) if row.improvement else "")
+            cells.append(wording.shown_share(row.improvement) if row.improvement else "")
         cells += [letters[row.name]] if letters else []
         table.add_row(*cells)
     return table

@@ -48,7 +48,6 @@ def iql(
     beta = 0 is imitation; expectile = 1/2 values the logging policy. The log is the recipe's `transitions`.
     """
     loss = NetworkRegression(network="value", target=LoggedActionValue(), error=ExpectileError(expectile=expectile))
-    weight = NetworkAdvantageWeight(beta=beta, cap=cap)
     return Algorithm(
         sampling=TransitionReplay(rows=batch, logged=1.0),
         reward=EnvironmentReward(),
@@ -57,5 +56,5 @@ def iql(
             LearnedNetwork(name="value", network=ValueNetwork(hidden=hidden), objective=loss),
             critic(NetworkNextValue(), gamma=gamma, tau=tau, hidden=hidden),
         ],
-        objective=Surrogate(ratio=None, trust=PolicyGradient(), weights=[weight]),
+        objective=Surrogate(ratio=None, trust=PolicyGradient(), weights=[NetworkAdvantageWeight(beta=beta, cap=cap)]),
     )

@@ -34,12 +34,11 @@ def sac(
 ) -> Algorithm:
     """With a', a'' actions of the policy at s' and s, and Q_slow the critics' averages,
 
-        y = r + gamma (min_j Q_slow_j(s', a') - alpha log pi(a' | s'))
-        L_Q = sum_j (Q_j(s, a) - y)^2 / 2
+        L_Q = sum_j (Q_j(s, a) - r - gamma (min_i Q_slow_i(s', a') - alpha log pi(a' | s')))^2 / 2
         L_pi = alpha log pi(a'' | s) - min_j Q_j(s, a'')
         L_alpha = -log alpha (log pi(a'' | s) + H)
 
-    y without its second term where the episode terminated. gamma: discount. tau: the averages' step. entropy: H in
+    without the term in gamma where the episode terminated. gamma: discount. tau: the averages' step. entropy: H in
     nats, of actions scaled to [-1, 1]; None is minus their number of dimensions. temperature: alpha at the beginning.
     batch: transitions, divided among a stage's minibatches. start: random actions before the first batch. steps: of
     each environment between batches.
