@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -140,8 +141,12 @@ class NetworkTraining:
             name: torch.optim.Adam(self.modules[name].parameters(), lr=spec.lr or lr, fused=True)
             for name, spec in self.specs.items()
         }
-        self._evaluator = NetworkEvaluator(
-            policy, self.modules, self.targets, self.target_policy, generator, self.specs
+        self._generator = generator
+
+    @functools.cached_property
+    def _evaluator(self) -> NetworkEvaluator:
+        return NetworkEvaluator(
+            self.policy, self.modules, self.targets, self.target_policy, self._generator, self.specs
         )
 
     def step(self, batch: Experience) -> dict[str, float]:
