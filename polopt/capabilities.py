@@ -144,8 +144,8 @@ class Capabilities:
 
     def computes(self, output: str) -> bool:
         """Returns True if the policy can be evaluated for this output."""
-        if output_of(output) is not None:
-            return self.networks
+        if output_of(output) is not None:  # of a network, which is a lack of its own
+            return True
         known = output == "logp" or output in self.policy_outputs
         return known or (self.layers and layer_of(output.removeprefix("extras.")) is not None)
 
@@ -198,7 +198,7 @@ class Capabilities:
         if algorithm.teacher is not None and not self.teaches:
             yield Lack(repr(algorithm.teacher), "teacher")
         if len(algorithm.networks) and not self.networks:
-            yield Lack(repr(algorithm.networks[0]), "networks")
+            yield Lack(f"its network {algorithm.networks[0].name!r}", "networks")
         if algorithm.reference_tau != 0.0 and not self.moves_reference:
             yield Lack("its reference", "reference")
 

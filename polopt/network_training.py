@@ -129,8 +129,11 @@ class NetworkTraining:
     def __init__(self, policy: Any, algorithm: Algorithm, lr: float, generator: Generator) -> None:
         self.algorithm, self.policy, self.count = algorithm, policy, 0
         self.specs = {spec.name: spec for spec in algorithm.networks}
+        # A copy: a resumed run draws weights, too, which are replaced, and must not draw other noise.
+        initial = torch.Generator()
+        initial.set_state(generator.get_state())
         self.modules = {
-            name: spec.network.build(policy.space, generator).to(policy.device).requires_grad_(False)
+            name: spec.network.build(policy.space, initial).to(policy.device).requires_grad_(False)
             for name, spec in self.specs.items()
         }
         self.targets = {

@@ -119,17 +119,17 @@ class TemperatureLoss(NetworkObjective):
     target: float | None = None
     aggregate: Aggregate = TokenMean()
 
-    reads = frozenset({"extras.action"})
-
     @property
     def policy_outputs(self) -> frozenset[str]:  # type: ignore[override]
-        return frozenset({NetworkOutput(self.temperature).name, NetworkOutput("logp", proposal=NOW).name})
+        outputs = NetworkOutput(self.temperature), NetworkOutput("logp", proposal=NOW), NetworkOutput("action")
+        return frozenset(output.name for output in outputs)
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Loss:
         mask, logp = experience.mask, evaluated(evaluation, NetworkOutput("logp", proposal=NOW)).detach()
         logp = torch.where(mask, logp, 0)
         alpha = torch.where(mask, evaluated(evaluation, NetworkOutput(self.temperature)), 1)
-        target = -float(experience.extras["action"].shape[-1]) if self.target is None else self.target
+        dimensions = evaluated(evaluation, NetworkOutput("action")).shape[-1]
+        target = -float(dimensions) if self.target is None else self.target
         terms = -alpha.log() * (logp + target)
         with torch.no_grad():
             metrics = {"value": self.aggregate(experience, alpha), "entropy": self.aggregate(experience, -logp)}
