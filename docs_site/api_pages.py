@@ -55,6 +55,7 @@ PAGES = (
     ApiPage("sampling", "Sampling", "Which tasks, how many rollouts of each, and which of them stay.", ("sampling",)),
     ApiPage("rewards", "Rewards", "What a rollout was worth.", ("rewards",)),
     ApiPage("credit", "Credit", "Which decision earned it.", ("credit",)),
+    ApiPage("networks", "Networks", "What learns beside the policy.", ("networks",)),
     ApiPage("objectives", "Objectives", "How far to move.", ("objectives",)),
     ApiPage("features", "Features", "What is known of each row or token of a batch.", ("features",)),
     ApiPage("metrics", "Metrics", "Estimates with intervals, comparisons, off-policy evaluation.", ("metrics",)),
