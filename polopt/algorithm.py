@@ -59,7 +59,6 @@ class Algorithm(Part):
                 "Algorithm: policy_every must be >= 1 and policy_target_tau in (0, 1], found "
                 f"{self.policy_every} and {self.policy_target_tau}"
             )
-        self._check_networks()
         if isinstance(self.reference_tau, float) and not 0 <= self.reference_tau <= 1:
             raise ValueError(f"Algorithm: reference_tau must be in [0, 1], found {self.reference_tau}")
         unknown = {"rollout_logp", "entropy"} & (self.reward.required_fields | self.credit.required_fields)
@@ -69,8 +68,12 @@ class Algorithm(Part):
                 f"read {' and '.join(sorted(unknown))} of the sampler; leave one of the two out"
             )
 
-    def _check_networks(self) -> None:
-        """Checks that every output that a part reads is that of a network, or target copy, that there is."""
+    def check_networks(self) -> None:
+        """Checks that every output that a part reads is that of a network, or target copy, that there is.
+
+        Raises:
+            ValueError: naming the network, or its setting.
+        """
         networks = {network.name: network for network in self.networks}
         if len(networks) < len(self.networks):
             raise ValueError(f"Algorithm: two networks have one name: {[network.name for network in self.networks]}")

@@ -197,8 +197,9 @@ class Capabilities:
             yield Lack(repr(algorithm.objective), "full_batch")
         if algorithm.teacher is not None and not self.teaches:
             yield Lack(repr(algorithm.teacher), "teacher")
-        if len(algorithm.networks) and not self.networks:
-            yield Lack(f"its network {algorithm.networks[0].name!r}", "networks")
+        outputs = {output.network for name in algorithm.required_outputs if (output := output_of(name)) is not None}
+        if (names := sorted(outputs | {network.name for network in algorithm.networks})) and not self.networks:
+            yield Lack(f"its network {names[0]!r}", "networks")
         if algorithm.reference_tau != 0.0 and not self.moves_reference:
             yield Lack("its reference", "reference")
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import battery
 import pytest
+from batches import networks_batch
 from battery import PartRow
 
 import polopt as po
@@ -49,15 +50,16 @@ def published():
     rows = {}
     for slug in po.slugs("algorithm"):
         algorithm = po.method(slug)
+        batch = networks_batch if len(algorithm.networks) else special.get(slug, battery.random_batch)
         for part, checks in (
             (algorithm.objective, (battery.objective_split, battery.objective_poison, battery.objective_extremes)),
             (algorithm.credit, (battery.credit_padding, battery.credit_permutation, battery.credit_poison)),
         ):
             if part.required_fields <= filled:
-                rows.setdefault(repr(part), (slug, part, checks))
+                rows.setdefault(repr(part), (slug, part, batch, checks))
     return [
-        pytest.param(check, PartRow(part, batch=special.get(slug, battery.random_batch)), id=f"{check.__name__}-{slug}")
-        for slug, part, checks in rows.values()
+        pytest.param(check, PartRow(part, batch=batch), id=f"{check.__name__}-{slug}")
+        for slug, part, batch, checks in rows.values()
         for check in checks
     ]
 

@@ -226,12 +226,14 @@ def networks_batch(seed: int = 0, clean: bool = False, A: int = 3) -> SampleBatc
     B, T = batch.mask.shape
     normal = lambda *shape: torch.randn(*shape, generator=g, dtype=torch.float64)  # noqa: E731
     now, after = Proposal(), {"target": True, "next": True}
+    smooth = Proposal(target=True, noise=0.2)
     outputs = {
         NetworkOutput("critic"): normal(B, T, 2),
         NetworkOutput("critic", target=True): normal(B, T, 2),
         NetworkOutput("critic", proposal=now): normal(B, T, 2),
         NetworkOutput("critic", target=True, proposal=now): normal(B, T, 2),
         NetworkOutput("critic", **after, proposal=now): normal(B, T, 2),
+        NetworkOutput("critic", **after, proposal=smooth): normal(B, T, 2),
         NetworkOutput("value"): normal(B, T),
         NetworkOutput("value", next=True): normal(B, T),
         NetworkOutput("temperature"): 0.1 + normal(B, T).abs(),

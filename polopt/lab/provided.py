@@ -26,7 +26,7 @@ TREE = Capabilities(
     | {f"extras.{name}" for name in REDUCTIONS},
     layers=True,
     old_outputs=True,
-    source_capabilities=frozenset(CAPABILITIES) - {"fragments"} | {"rollouts"},
+    source_capabilities=frozenset(CAPABILITIES) - {"fragments", "transitions", "logged_transitions"} | {"rollouts"},
     teaches=False,
     clauses={
         "": "needs {names}, which {loop} cannot provide; take another part, or a source of your own",

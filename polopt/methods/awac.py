@@ -30,10 +30,11 @@ def awac(
     logged: float = 1.0,
     hidden: tuple[int, ...] = (256, 256),
 ) -> Algorithm:
-    """With a', a'' actions of the policy at s' and s, over stored transitions,
+    """With a_next, a_pi actions of the policy at s_next and s, over stored transitions,
 
-        L_Q = sum_j (r + gamma min_i Q_slow_i(s', a') - Q_j(s, a))^2
-        L_pi = -min(exp((min_j Q_slow_j(s, a) - min_j Q_slow_j(s, a'')) / temperature), cap) log pi(a | s)
+        L_Q = sum_j (r + gamma min_i Q_slow_i(s_next, a_next) - Q_j(s, a))^2
+        u = min_j Q_slow_j(s, a) - min_j Q_slow_j(s, a_pi)
+        L_pi = -min(exp(u / temperature), cap) log pi(a | s)
 
     without the second term of the target where the episode terminated. gamma: discount. tau: the step of Q_slow.
     logged: share of the batch that is drawn from the recipe's `transitions`; the rest is played. batch: as in `sac`.

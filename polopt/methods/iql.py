@@ -41,10 +41,10 @@ def iql(
     """With u = min_j Q_slow_j(s, a) - V(s), over logged transitions,
 
         L_V = |expectile - 1[u < 0]| u^2
-        L_Q = sum_j (r + gamma V(s') - Q_j(s, a))^2
+        L_Q = sum_j (r + gamma V(s_next) - Q_j(s, a))^2
         L_pi = -min(exp(beta u), cap) log pi(a | s)
 
-    without gamma V(s') where the episode terminated. gamma: discount. tau: the step of Q_slow. batch: as in `sac`.
+    without gamma V(s_next) where the episode terminated. gamma: discount. tau: the step of Q_slow. batch: as in `sac`.
     beta = 0 is imitation; expectile = 1/2 values the logging policy. The log is the recipe's `transitions`.
     """
     loss = NetworkRegression(network="value", target=LoggedActionValue(), error=ExpectileError(expectile=expectile))

@@ -32,11 +32,11 @@ def sac(
     steps: int = 1,
     hidden: tuple[int, ...] = (256, 256),
 ) -> Algorithm:
-    """With a', a'' actions of the policy at s' and s, and Q_slow the critics' averages,
+    """With a_next, a_pi actions of the policy at s_next and s, and Q_slow the critics' averages,
 
-        L_Q = sum_j (Q_j(s, a) - r - gamma (min_i Q_slow_i(s', a') - alpha log pi(a' | s')))^2 / 2
-        L_pi = alpha log pi(a'' | s) - min_j Q_j(s, a'')
-        L_alpha = -log alpha (log pi(a'' | s) + H)
+        L_Q = sum_j (Q_j(s, a) - r - gamma (min_i Q_slow_i(s_next, a_next) - alpha log pi(a_next | s_next)))^2 / 2
+        L_pi = alpha log pi(a_pi | s) - min_j Q_j(s, a_pi)
+        L_alpha = -log alpha (log pi(a_pi | s) + H)
 
     without the term in gamma where the episode terminated. gamma: discount. tau: the averages' step. entropy: H in
     nats, of actions scaled to [-1, 1]; None is minus their number of dimensions. temperature: alpha at the beginning.

@@ -34,9 +34,9 @@ def td3(
     steps: int = 1,
     hidden: tuple[int, ...] = (256, 256),
 ) -> Algorithm:
-    """With a' = mu_slow(s') + e, e Gaussian of standard deviation `smoothing` within +-smoothing_clip,
+    """With a_next = mu_slow(s_next) + e, e Gaussian of standard deviation `smoothing` within +-smoothing_clip,
 
-        y = r + gamma min_j Q_slow_j(s', a')
+        y = r + gamma min_j Q_slow_j(s_next, a_next)
         L_Q = sum_j (Q_j(s, a) - y)^2
         L_mu = -Q_1(s, mu(s))
 

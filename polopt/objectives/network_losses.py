@@ -8,11 +8,12 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from polopt import ops
 from polopt.evaluation import Evaluation, Loss
 from polopt.experience import Experience
 from polopt.fields import check_shape
 from polopt.objectives.aggregates import TokenMean
-from polopt.objectives.parts import Aggregate, Objective, Regulariser, Weight
+from polopt.objectives.parts import Aggregate, Objective, Regulariser, Weight, full_batch_of
 from polopt.objectives.surrogate import regularised
 from polopt.objectives.targets import Backup, Over, Target, entropy_cost, entropy_outputs, evaluated, over_heads
 from polopt.outputs import NetworkOutput, Proposal
@@ -163,13 +164,20 @@ class ValueAscent(NetworkObjective):
         critic = NetworkOutput(self.critic, proposal=NOW).name
         return frozenset({critic}) | entropy_outputs(self.temperature, logp)
 
+    @property
+    def full_batch_outputs(self) -> frozenset[str]:  # type: ignore[override]
+        names = {NetworkOutput(self.critic, proposal=NOW).name} if self.scale is not None else set[str]()
+        return frozenset(names)
+
     def forward(self, experience: Experience, evaluation: Evaluation) -> Loss:
         experience, evaluation = experience.zero_masked(), evaluation.zero_masked(experience.mask)
         value = over_heads(evaluated(evaluation, NetworkOutput(self.critic, proposal=NOW)), self.over)
         cost = entropy_cost(self.temperature, NetworkOutput("logp", proposal=NOW), evaluation, value)
         factor: Tensor | float = 1.0
         if self.scale is not None:
-            factor = self.scale / self.aggregate(experience, value.detach().abs()).clamp(min=1e-8)
+            whole, known = full_batch_of(experience)
+            size = over_heads(evaluated(known, NetworkOutput(self.critic, proposal=NOW)), self.over).abs()
+            factor = self.scale / ops.masked_mean(size, whole.mask).clamp(min=1e-8).to(value)
         loss = self.aggregate(experience, cost - factor * value)
         with torch.no_grad():
             metrics = {"value": self.aggregate(experience, value)}

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from polopt.experience import Experience
 from polopt.sampling.parts import Sampling
-from polopt.sampling.source_protocols import TransitionSource
+from polopt.sampling.source_protocols import LoggedTransitionSource, TransitionSource
 from polopt.support import Support
 
 
@@ -67,7 +67,8 @@ class TransitionReplay(Sampling):
                 )
             )
         if logged:
-            parts.append(source.logged_transitions(logged))
+            log: LoggedTransitionSource = source
+            parts.append(log.logged_transitions(logged))
         batch = parts[0] if len(parts) == 1 else Experience.join(parts)
         return batch.replace(group=torch.arange(self.rows, device=batch.device))
 

@@ -49,6 +49,10 @@ class NetworkDomain:
             torch.set_num_threads(recipe.threads)
         self.algorithms = recipe.algorithms
         for name, algorithm in self.algorithms.items():
+            try:
+                algorithm.check_networks()
+            except ValueError as error:
+                raise ConfigError(f"stages.{name}: {error}") from None
             if len(algorithm.networks) and recipe.stages[name].micro_rows is not None:
                 raise ConfigError(
                     f"stages.{name}.micro_rows: networks beside the policy learn from whole minibatches; leave it out, "

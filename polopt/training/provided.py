@@ -39,7 +39,7 @@ LANGUAGE = Capabilities(
     | {f"extras.{name}" for name in REDUCTIONS},
     layers=True,
     old_outputs=True,
-    source_capabilities=frozenset(CAPABILITIES) - {"fragments"} | {"rollouts"},
+    source_capabilities=frozenset(CAPABILITIES) - {"fragments", "transitions", "logged_transitions"} | {"rollouts"},
     clauses={
         "": _CANNOT + "take another part, or train it in a loop of your own",
         "value_target": _CANNOT + "take a credit that has targets for a critic, as credit: {part: credit.GAE, cut: "

@@ -255,4 +255,4 @@ def test_the_policy_may_step_less_often() -> None:
 )
 def test_what_does_not_fit_is_refused(changes: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
-        soft().but(changes)
+        soft().but(changes).check_networks()

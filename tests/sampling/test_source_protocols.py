@@ -21,6 +21,7 @@ from polopt.lab import ChainSource, GaussianChain, TabularPolicy, TokenTree, Tre
 from polopt.part import Part
 from polopt.policies.point_source import PointSource
 from polopt.sampling.source_protocols import CAPABILITIES, ContinuingSource, Source, SourceError, members_of
+from polopt.training.control.replay_source import ReplaySource
 from polopt.training.control.source import StepSource
 from polopt.training.source import LanguageSource
 
@@ -97,11 +98,13 @@ def test_a_source_has_few_members_and_each_capability_its_own() -> None:
     assert len(owners) == len(set(owners))
 
 
-ROLLOUTS = CAPABILITIES.keys() - {"fragments", "weights"}
+STEPPED = {"fragments", "transitions", "logged_transitions"}
+ROLLOUTS = CAPABILITIES.keys() - STEPPED - {"weights"}
 SOURCES = [
     (LanguageSource, ROLLOUTS),
     (TreeSource, ROLLOUTS),
     (StepSource, {"fragments"}),
+    (ReplaySource, STEPPED),
     (PointSource, {"demonstrations", "pairs", "rated", "steps", "weights"}),
 ]
 
@@ -127,12 +130,14 @@ WANTING = {
     "fragments": po.sampling.Fragments(),
     "gradient_norms": po.sampling.Rollouts(budget=po.methods.gvm.GradientVarianceAllocator()),
     "imported_answers": po.methods.sapo_swarm.Swarm(),
+    "logged_transitions": po.sampling.TransitionReplay(logged=1.0),
     "pairs": po.sampling.PreferencePairs(),
     "prompts": po.sampling.Rollouts(choice=po.sampling.TopPredicted()),
     "rated": po.sampling.RatedAnswers(),
     "restored_rows": po.sampling.Rollouts(mix=[po.sampling.SuccessReplay()]),
     "solutions": po.sampling.Rollouts(mix=[po.sampling.WithSolutions()]),
     "texts": po.sampling.Rollouts(mix=[po.sampling.WithTexts()]),
+    "transitions": po.sampling.TransitionReplay(),
     "weights": po.methods.diffusion_nft.SlowRollouts(),
 }
 
