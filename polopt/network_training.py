@@ -31,8 +31,8 @@ class NetworkEvaluator:
     generator: of the noise of proposed actions.
 
     Networks read observations as the policy's normaliser leaves them, if it has one, and actions scaled from their
-    bounds to [-1, 1], and densities are of the scaled ones. Every action that
-    is proposed at a state in one call is drawn once, for all outputs that are read there.
+    bounds to [-1, 1]; densities are of the scaled ones. An action that is proposed at a state is drawn once in a call,
+    for all outputs that are read there.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class NetworkEvaluator:
         self,
         output: NetworkOutput,
         experience: Experience,
-        proposed: dict[tuple[Proposal, bool], tuple[Tensor, Tensor]],
+        proposed: Proposed,
     ) -> Tensor:
         observation = experience.extras["observation"]
         state = observation[:, 1:] if output.next else observation[:, :-1]
@@ -121,7 +121,8 @@ class NetworkEvaluator:
 class NetworkTraining:
     """The networks of an algorithm while they learn, each with its optimiser and its target copy.
 
-    lr: of networks without one of their own. generator: of initial weights and of proposed actions.
+    lr: of networks without one of their own, constant whatever the policy's schedule.
+    generator: of initial weights and of proposed actions.
 
     For an algorithm without networks the policy is evaluated alone, and nothing else is done.
     """

@@ -23,6 +23,7 @@ from polopt.metrics import Interval, t_interval
 from polopt.outputs import output_of
 from polopt.policies.heads import HeadError
 from polopt.policies.network import NetworkPolicy
+from polopt.sampling import TransitionReplay
 from polopt.training.control.clip import animated_png, rendered_episode
 from polopt.training.control.logged import load_transitions
 from polopt.training.control.recipe import ControlRecipe
@@ -122,6 +123,13 @@ class ControlDomain(NetworkDomain):
             raise ConfigError(
                 f"stages.{stage}: its policy needs the density of actions, and policy.head = 'deterministic' has none; "
                 "set it to squashed_gaussian"
+            )
+        sampling, space = algorithm.sampling, self.evaluated.single_action_space
+        drawn = isinstance(sampling, TransitionReplay) and sampling.logged < 1 and (sampling.start or sampling.noise)
+        if drawn and not ((isinstance(space, Box) and space.is_bounded()) or isinstance(space, Discrete)):
+            raise ConfigError(
+                f"stages.{stage}: uniform and noisy actions need bounds, and the environment's are {space}; set the "
+                "method's start and noise to 0"
             )
         if "logged_transitions" in algorithm.sampling.source_capabilities and self.recipe.transitions is None:
             raise ConfigError(

@@ -133,7 +133,7 @@ class ReplaySource(StepSource):
     def _opened(self, capacity: int, steps: int, played: Experience) -> TransitionStore:
         like = _flat(played)
         columns = {name: (tuple(like[name].shape[1:]), like[name].dtype) for name in COLUMNS}
-        spare = 3 * self.checkpoint_every * max(steps, 1) * self.rows
+        spare = 3 * self.checkpoint_every * steps * self.rows
         store = TransitionStore(self.folder, columns, capacity, spare)
         if self._written:
             store.go_back(self._written)

@@ -6,10 +6,12 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pandas
 import pytest
 import torch
+from gymnasium.spaces import Box
 from test_control_runs import left_by
 from tiny_runs import Stop, StopAt, lines
 
@@ -37,6 +39,22 @@ OFFLINE = {"name": "iql", "batch": 32, "hidden": [8]}
 
 def recipe(**changes: Any) -> ControlRecipe:
     return ControlRecipe.require(recipes.load("pendulum", SMALL | changes))
+
+
+class Unbounded(gymnasium.Env[Any, Any]):
+    """Actions without bounds."""
+
+    observation_space = Box(-1.0, 1.0, (2,))
+    action_space = Box(-np.inf, np.inf, (1,))
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        return np.zeros(2, np.float32), 0.0, True, False, {}
+
+
+gymnasium.register("test-unbounded-v0", Unbounded)
 
 
 @pytest.fixture(scope="module")
@@ -130,6 +148,10 @@ def test_a_bad_log_is_refused_by_row_and_column(columns: dict[str, Any], sentenc
         (
             {"environment.id": "CartPole-v1", "policy.head": None},
             "climbs a critic's value through its action",
+        ),
+        (
+            {"environment.id": "test-unbounded-v0", "policy.head": "gaussian"},
+            "uniform and noisy actions need bounds",
         ),
         ({"stages.rl.micro_rows": 8}, "networks beside the policy learn from whole minibatches"),
         ({"stages.rl.minibatches": 33}, r"stages.rl.minibatches = 33, and the batch has 32 groups"),
