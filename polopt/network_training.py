@@ -14,7 +14,7 @@ from torch import Generator, Tensor, nn
 from polopt.algorithm import Algorithm, add_metrics
 from polopt.evaluation import Evaluation
 from polopt.experience import Experience
-from polopt.networks import LearnedNetwork
+from polopt.networks import INPUTS, LearnedNetwork
 from polopt.objectives import Objective
 from polopt.outputs import PROPOSAL, NetworkOutput, Proposal, output_of
 
@@ -91,12 +91,21 @@ class NetworkEvaluator:
             action, logp = proposed[key]
             if output.network in PROPOSAL:
                 return action if output.network == "action" else logp
-        normaliser = self.policy.normaliser
-        state = state if normaliser is None else normaliser(state)
         module = (self.targets if output.target else self.modules)[output.network]
-        reads_action = self.specs[output.network].network.reads_action
-        with torch.set_grad_enabled(torch.is_grad_enabled() and not (output.target or output.next)):
-            found: Tensor = module(state, action) if reads_action else module(state)
+        inputs = (self._input(name, experience, state, action) for name in self.specs[output.network].network.inputs)
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not output.target):
+            found: Tensor = module(*inputs)
+        return found
+
+    def _input(self, name: str, experience: Experience, state: Tensor, action: Tensor) -> Tensor:
+        """Returns an input of a network, by its name among `Network.inputs`."""
+        if name == "action":
+            return action
+        if name not in INPUTS:
+            return experience.extras[name.removeprefix("extras.")]
+        observation = state if name == "observation" else experience.extras["observation"][:, 1:]
+        normaliser = self.policy.normaliser
+        found: Tensor = observation if normaliser is None else normaliser(observation)
         return found
 
     def _scaled(self, action: Tensor) -> Tensor:

@@ -2,6 +2,6 @@
 
 from polopt.networks.critics import QNetwork, Temperature, ValueNetwork
 from polopt.networks.learned import LearnedNetwork, critic
-from polopt.networks.parts import Network, Space
+from polopt.networks.parts import INPUTS, Network, Space
 
-__all__ = ["LearnedNetwork", "Network", "QNetwork", "Space", "Temperature", "ValueNetwork", "critic"]
+__all__ = ["INPUTS", "LearnedNetwork", "Network", "QNetwork", "Space", "Temperature", "ValueNetwork", "critic"]

@@ -85,7 +85,7 @@ class QNetwork(Network):
     activation: Activation = "relu"
     layer_norm: bool = False
 
-    reads_action = True
+    inputs = ("observation", "action")
 
     def setup(self) -> None:
         _check(self, self.hidden, self.heads)

@@ -28,11 +28,24 @@ class Space(NamedTuple):
     high: tuple[float, ...] | None = None
 
 
-class Network(Part):
-    """`network.build(space, generator)` makes a module, `module(observation)` or, where `reads_action`,
-    `module(observation, action)`: [..., D] and [..., A], or [...] int64, to [..., H] or [...]."""
+# Inputs of a network at a decision, beside `extras.NAME`.
+INPUTS = ("observation", "action", "next_observation")
 
-    reads_action: ClassVar[bool] = False
+
+class Network(Part):
+    """`network.build(space, generator)` makes a module, which is called with the inputs, in their order, [..., D] each:
+    to [...], or [..., H] of a network of several heads or numbers.
+
+    inputs: `observation`, the state before the decision, or after it where an output at the next state is asked for;
+        `action`, the decision, [...] int64 where the policy chooses; `next_observation`, the state after the decision;
+        `extras.NAME`, a column [B, T, ...] of the batch.
+    """
+
+    inputs: ClassVar[tuple[str, ...]] = ("observation",)
+
+    @property
+    def reads(self) -> frozenset[str]:  # type: ignore[override]
+        return frozenset(name for name in self.inputs if name not in INPUTS)
 
     def build(self, space: Space, generator: torch.Generator) -> nn.Module:
         """Makes the module, with random weights from the generator."""

@@ -12,8 +12,10 @@ from torch import nn
 
 from polopt.algorithm import Algorithm
 from polopt.credit import ConstantAdvantage
+from polopt.evaluation import Evaluation, Loss
+from polopt.experience import Experience
 from polopt.network_training import NetworkTraining
-from polopt.networks import LearnedNetwork, QNetwork, Temperature, ValueNetwork
+from polopt.networks import LearnedNetwork, Network, QNetwork, Space, Temperature, ValueNetwork
 from polopt.objectives import (
     Backup,
     ExpectileError,
@@ -29,6 +31,7 @@ from polopt.objectives import (
     TemperatureLoss,
     ValueAscent,
 )
+from polopt.objectives.network_losses import NetworkObjective
 from polopt.outputs import NetworkOutput, Proposal, output_of
 from polopt.rewards import EnvironmentReward
 from polopt.training.learner import Learner
@@ -142,6 +145,49 @@ def test_the_policy_climbs_through_the_critic_alone() -> None:
     (0.7 * logp - q_by_hand(found.modules["critic"], observation, a).amin(-1)).mean().backward()
     for gradient, parameter in zip(got, found.policy.parameters(), strict=True):
         torch.testing.assert_close(gradient, parameter.grad, rtol=1e-6, atol=1e-9)
+
+
+class _Sum(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor(2.0))
+
+    def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
+        return self.scale * torch.cat(inputs, -1)
+
+
+class Everything(Network):
+    inputs = ("next_observation", "extras.advantages", "observation", "action")
+
+    def build(self, space: Space, generator: torch.Generator) -> nn.Module:
+        return _Sum()
+
+
+class NextOutput(NetworkObjective):
+    policy_outputs = frozenset({NetworkOutput("all", next=True).name, NetworkOutput("all").name})
+
+    def forward(self, experience: Experience, evaluation: Evaluation) -> Loss:
+        values = [evaluation.extras[name.removeprefix("extras.")] for name in sorted(self.policy_outputs)]
+        return Loss(values[1].mean() - values[0].mean(), {})
+
+
+def test_a_network_reads_its_inputs_in_their_order_and_learns_at_the_next_state_too() -> None:
+    algorithm = soft().but(networks=[LearnedNetwork(name="all", network=Everything(), objective=NextOutput())])
+    assert "extras.advantages" in algorithm.required_fields
+    data = batch()
+    data = data.replace(extras=data.extras | {"advantages": torch.arange(28.0, dtype=torch.double).reshape(7, 1, 4)})
+    found = training(algorithm)
+    objective = algorithm.networks[0].objective
+    evaluation = found.evaluate(data, objective)
+    before, after = data.extras["observation"].unbind(1)
+    for name, state in (("network.all", before), ("network.all.next", after)):
+        inputs = [after, data.extras["advantages"][:, 0], state, data.extras["action"][:, 0]]
+        torch.testing.assert_close(evaluation.extras[name][:, 0], 2 * torch.cat(inputs, -1))
+    with torch.enable_grad():
+        found.modules["all"].requires_grad_(True)
+        objective(data, found.evaluate(data, objective)).loss.backward()
+    expected = (after.sum() - before.sum()) / (7 * 12)
+    torch.testing.assert_close(found.modules["all"].scale.grad, expected)
 
 
 def test_the_temperature_rises_where_the_entropy_is_too_low() -> None:
