@@ -41,6 +41,8 @@ class NetworkPolicy(nn.Module):
         HeadError: the head does not fit the actions.
     """
 
+    tags = frozenset({"head=mlp", "input=state"})
+
     # Whether each decision is evaluated on its own, so that the decisions of a batch can be its rows.
     per_decision: ClassVar[bool] = True
     # Whether a learner's passes are compiled.
