@@ -207,6 +207,26 @@ class NetworkTraining:
         if self.target_policy is not None:
             yield "networks.policy.target.", self.target_policy
 
+    def weights(self) -> dict[str, Tensor]:
+        """Returns the networks' weights and those of their target copies, as NAME.PARAMETER and NAME.target.PARAMETER,
+        for another stage or run to begin with."""
+        modules = [*self.modules.items(), *((f"{name}.target", target) for name, target in self.targets.items())]
+        return {
+            f"{name}.{key}": value.detach() for name, module in modules for key, value in module.state_dict().items()
+        }
+
+    @torch.no_grad()
+    def begin(self, found: Mapping[str, Tensor]) -> None:
+        """Sets the weights of the networks that `weights` found; a target copy that is not there copies its network."""
+        for name, module in self.modules.items():
+            prefix = f"{name}."
+            own = {key: found[prefix + key] for key in module.state_dict() if prefix + key in found}
+            if own:
+                module.load_state_dict(own)
+            if own and name in self.targets:
+                target = {key: found.get(f"{name}.target.{key}", value) for key, value in own.items()}
+                self.targets[name].load_state_dict(target)
+
     def state(self) -> dict[str, Tensor]:
         """Returns weights, target copies and optimisers, by name."""
         tensors = {"networks.count": torch.tensor(self.count)} if self.specs else {}
