@@ -130,7 +130,7 @@ class NetworkEvaluator:
 class NetworkTraining:
     """The networks of an algorithm while they learn, each with its optimiser and its target copy.
 
-    lr: of networks without one of their own, constant whatever the policy's schedule.
+    lr: of networks without one of their own.
     generator: of initial weights and of proposed actions.
 
     For an algorithm without networks the policy is evaluated alone, and nothing else is done.
@@ -154,13 +154,19 @@ class NetworkTraining:
             name: torch.optim.Adam(self.modules[name].parameters(), lr=spec.lr or lr, fused=True)
             for name, spec in self.specs.items()
         }
-        self._generator = generator
+        self._generator, self._lr = generator, lr
 
     @functools.cached_property
     def _evaluator(self) -> NetworkEvaluator:
         return NetworkEvaluator(
             self.policy, self.modules, self.targets, self.target_policy, self._generator, self.specs
         )
+
+    def set_course(self, share: float) -> None:
+        """Sets the step sizes to this share of what they began with, as the policy's is."""
+        for name, optimiser in self.optimisers.items():
+            for group in optimiser.param_groups:
+                group["lr"] = (self.specs[name].lr or self._lr) * share
 
     def step(self, batch: Experience) -> dict[str, float]:
         """Takes one step of every network on a minibatch, and returns their metrics, by network."""

@@ -17,7 +17,8 @@ class LearnedNetwork(Part):
     name: what other parts call it.
     network: its architecture.
     objective: its loss.
-    lr: of its optimiser, Adam; None takes that of the policy.
+    lr: of its optimiser, Adam, at the beginning, from where it takes the course of the stage's; None takes that of the
+        policy.
     target_tau: the step of its target copy towards it, 0 to 1, where 1 copies; None if it has no target copy.
     target_every: minibatches between steps of the target copy.
     """

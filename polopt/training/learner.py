@@ -100,6 +100,7 @@ class Learner:
         rate = learning_rate(self.stage.optimiser, step, self.stage.steps)
         for group in self.optimiser.param_groups:
             group["lr"] = rate
+        self.networks.set_course(rate / self.stage.optimiser.lr)
         if self._is_flat(experience):
             records = self._flat(experience)
         else:
