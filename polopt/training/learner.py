@@ -127,6 +127,7 @@ class Learner:
 
     def _step(self, batch: Experience, epoch: int, first: bool) -> dict[str, float]:
         """Takes one step of the networks beside the policy, and of the policy where it is due."""
+        batch = self.networks.relabelled(batch)
         record = self.networks.step(batch)
         if self.networks.policy_is_due:
             record |= self._minibatch(batch, epoch, first)
