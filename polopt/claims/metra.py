@@ -140,7 +140,7 @@ def speed(multiplier: float, steps: int = 400) -> float:
     rows = transition_rows(columns, networks.policy.head.support)
     networks.specs = dict(list(networks.specs.items())[:2])  # encoder and multiplier alone
     lengths = []
-    for step in range(steps):
+    for _ in range(steps):
         place = torch.randint(2000, (128,), generator=draw)
         lengths.append(networks.step(rows[place])["encoder/speed"])
     return sum(lengths[-100:]) / 100

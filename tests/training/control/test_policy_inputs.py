@@ -92,7 +92,7 @@ def test_a_run_with_skills_goes_on_bit_for_bit(tmp_path: Path) -> None:
 
 def test_a_network_that_reads_an_input_that_the_policy_has_not(tmp_path: Path) -> None:
     changes = {"stages.rl.but": {"networks.0.network.policy_inputs": ["skill"]}}
-    with pytest.raises(ConfigError, match="networks.QNetwork needs extras.skill"):
+    with pytest.raises(ConfigError, match=r"networks\.QNetwork needs extras\.skill"):
         train(recipe(**changes), tmp_path / "run")
 
 
