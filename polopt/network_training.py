@@ -11,9 +11,10 @@ from typing import Any
 import torch
 from torch import Generator, Tensor, nn
 
-from polopt.algorithm import Algorithm, add_metrics
+from polopt.algorithm import Algorithm
 from polopt.evaluation import Evaluation
 from polopt.experience import Experience
+from polopt.fields import Binding
 from polopt.networks import INPUTS, LearnedNetwork
 from polopt.objectives import Objective
 from polopt.outputs import PROPOSAL, NetworkOutput, Proposal, output_of
@@ -196,10 +197,10 @@ class NetworkTraining:
                 batch = part(batch, evaluation, self._generator)
         return batch
 
-    def step(self, batch: Experience) -> dict[str, float]:
+    def step(self, batch: Experience) -> dict[str, Tensor]:
         """Takes one step of every network on a minibatch, and returns their metrics, by network."""
         self.count += bool(self.specs)
-        record: dict[str, float] = {}
+        record: dict[str, Tensor] = {}
         for name, spec in self.specs.items():
             if spec.objective is None:
                 continue
@@ -212,9 +213,22 @@ class NetworkTraining:
             for learner in learners:
                 self.optimisers[learner].step()
                 self.optimisers[learner].zero_grad()
-            found = add_metrics([{"loss": loss.detach(), **metrics}])
+            found = {"loss": loss.detach(), **metrics}
             record |= {f"{name}/{metric}": value for metric, value in found.items()}
         return record
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """The fields that the networks' losses and relabelling read, and their inputs."""
+        parts = [*self.algorithm.networks, *self.algorithm.relabel]
+        return frozenset[str]().union(*(part.active_fields("reads") for part in parts))
+
+    @property
+    def binding(self) -> Binding:
+        """The strictest of what the networks' losses and relabelling bind together (`Part.binds`)."""
+        parts = [*(spec.objective for spec in self.specs.values() if spec.objective), *self.algorithm.relabel]
+        found = {part.binding for part in parts}
+        return next((binding for binding in ("group", "row") if binding in found), "decision")
 
     def evaluate(self, batch: Experience, objective: Objective) -> Evaluation:
         """Returns the outputs that an objective reads now, with gradient."""
