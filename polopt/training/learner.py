@@ -109,7 +109,7 @@ class Learner:
 
     def _is_flat(self, experience: Experience) -> bool:
         """Returns whether the decisions of the batch are rows of their own: nothing else divides or joins them."""
-        whole_batch = self.team.size == 1 and self.stage.micro_rows is None and not len(self.algorithm.networks)
+        whole_batch = self.team.size == 1 and self.stage.micro_rows is None and not self.networks.active
         return whole_batch and can_be_flat(self.policy, self.algorithm.objective, experience)
 
     def _flat(self, experience: Experience) -> list[dict[str, float]]:

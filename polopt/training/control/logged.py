@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from polopt.config import ConfigError
+from polopt.sampling import successors
 from polopt.training.control.transition_store import stored
 
 # Column -> whether it may be left out, as all False.
@@ -19,7 +20,7 @@ OPTIONAL = ("truncated",)
 
 def load_transitions(path: Path | str, where: str, *, observations: int, action: tuple[int, ...]) -> dict[str, Tensor]:
     """Loads transitions, one a row: observation and next_observation [N, D], action [N] int64 or [N, A], reward,
-    terminated, truncated [N].
+    terminated, truncated [N], and `following` [N], as `sampling.successors` of rows in their order.
 
     path: an .npz file with these arrays, a .parquet or .csv file with these columns, vectors as lists or in columns
     `observation_0`, `observation_1`, ..., or the folder of a run that stored transitions. where: the setting.
@@ -55,7 +56,8 @@ def load_transitions(path: Path | str, where: str, *, observations: int, action:
                 f"{[*values.shape]}"
             )
         found[name] = _column(name, values, where, path)
-    return found
+    following = table.get("following") if path.is_dir() else None
+    return found | {"following": successors(found) if following is None else torch.from_numpy(following)}
 
 
 def _column(name: str, values: Any, where: str, path: Path) -> Tensor:
@@ -77,8 +79,12 @@ _WORD = {torch.bool: "truth value", torch.float32: "finite number", torch.int64:
 def _of_run(folder: Path, where: str) -> dict[str, Any]:
     stores = sorted(folder.glob("transitions-*"))
     if not stores:
-        raise ConfigError(f"{where}: {folder} is no run that stored transitions; name one of sac or td3, or a file")
+        raise ConfigError(f"{where}: {folder} is no run that stored transitions; name one of sac or dqn, or a file")
     parts = [stored(store) for store in stores]
+    total = sum(len(part["reward"]) for part in parts)
+    for part in parts:  # the last row of a store is followed by its own first one
+        row = torch.arange(len(part["reward"]))
+        part["following"] = ((row + part["following"]) % len(row) - row) % total
     return {name: np.concatenate([part[name].numpy() for part in parts]) for name in parts[0]}
 
 
