@@ -60,17 +60,17 @@ class TransitionReplay(Sampling):
         logged = round(self.logged * self.rows)
         parts: list[Experience] = []
         if logged < self.rows:
-            stored: TransitionSource = source
-            parts.append(
-                stored.transitions(
-                    self.rows - logged, steps=self.steps, start=self.start, capacity=self.capacity, noise=self.noise
-                )
-            )
+            parts.append(self.stored(source, self.rows - logged))
         if logged:
             log: LoggedTransitionSource = source
             parts.append(log.logged_transitions(logged))
         batch = parts[0] if len(parts) == 1 else Experience.join(parts)
         return batch.replace(group=torch.arange(self.rows, device=batch.device))
+
+    def stored(self, source: Any, rows: int) -> Experience:
+        """Plays further steps, and draws `rows` transitions of those that are stored."""
+        store: TransitionSource = source
+        return store.transitions(rows, steps=self.steps, start=self.start, capacity=self.capacity, noise=self.noise)
 
 
 def transition_rows(columns: Mapping[str, Tensor], support: Support) -> Experience:

@@ -104,9 +104,12 @@ class ReplaySource(StepSource):
     def transitions(self, rows: int, *, steps: int, start: int, capacity: int, noise: float) -> Experience:
         """See `sampling.source_protocols.TransitionSource`."""
         while self._written < start:
-            self._play(UniformPolicy(self.policy, self._low, self._high), steps, capacity)
+            self._play_random(steps, capacity)
         store = self._play(self._noisy(noise), steps, capacity)
         return transition_rows(store.draw(rows, self.generator), self.policy.head.support).to(self.policy.device)
+
+    def _play_random(self, steps: int, capacity: int) -> TransitionStore:
+        return self._play(UniformPolicy(self.policy, self._low, self._high), steps, capacity)
 
     def _noisy(self, noise: float) -> Any:
         return NoisyPolicy(self.policy, noise, self._low, self._high) if noise else self.policy
