@@ -34,6 +34,7 @@ from polopt.sampling.parts import (
     UniformTasks,
     select_rows,
 )
+from polopt.sampling.policy_inputs import LastAction, OneHotSkill, PolicyInput, SphereSkill, on_sphere, policy_input_of
 from polopt.sampling.predicted import TopPredicted, UsesPredictor
 from polopt.sampling.predictor import BaseRate, InContext, Predictor
 from polopt.sampling.replay import Replay
@@ -63,14 +64,17 @@ __all__ = [
     "HindsightReplay",
     "History",
     "InContext",
+    "LastAction",
     "LocalPool",
     "Lookahead",
     "MatchedRows",
     "MixedGroups",
     "NonZeroAdvantage",
+    "OneHotSkill",
     "OpponentPolicy",
     "OpponentRollouts",
     "PartialRollouts",
+    "PolicyInput",
     "PolicyMixture",
     "Pool",
     "Predictor",
@@ -89,6 +93,7 @@ __all__ = [
     "Select",
     "Source",
     "SourceError",
+    "SphereSkill",
     "Start",
     "SuccessCounts",
     "SuccessReplay",
@@ -115,6 +120,8 @@ __all__ = [
     "knapsack_value",
     "mean_edit_distance",
     "neyman",
+    "on_sphere",
+    "policy_input_of",
     "predictor_loss",
     "select_rows",
     "self_bleu",

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from polopt.experience import Experience
 from polopt.sampling.parts import Sampling
+from polopt.sampling.policy_inputs import PolicyInput
 from polopt.sampling.source_protocols import LoggedTransitionSource, TransitionSource
 from polopt.support import Support
 
@@ -27,6 +28,8 @@ class TransitionReplay(Sampling):
     capacity: transitions that are stored; the oldest ones go first.
     noise: standard deviation of Gaussian noise on the actions that are played, in half widths of their bounds.
     logged: share of the rows that are drawn from the source's log instead, 0 to 1; 1 plays nothing.
+    policy_input: what the policy reads beside the observation, held for an episode and stored with each transition.
+    group: rows of a group, for losses that compare the rows of one; a minibatch holds whole groups.
     """
 
     rows: int = 256
@@ -35,9 +38,11 @@ class TransitionReplay(Sampling):
     capacity: int = 1_000_000
     noise: float = 0.0
     logged: float = 0.0
+    policy_input: PolicyInput | None = None
+    group: int = 1
 
     def setup(self) -> None:
-        for name, least in (("rows", 1), ("steps", 1), ("start", 0), ("capacity", 1), ("noise", 0)):
+        for name, least in (("rows", 1), ("steps", 1), ("start", 0), ("capacity", 1), ("noise", 0), ("group", 1)):
             if getattr(self, name) < least:
                 raise ValueError(f"sampling.TransitionReplay: {name} must be >= {least}, found {getattr(self, name)}")
         if not 0 <= self.logged <= 1:
@@ -47,6 +52,10 @@ class TransitionReplay(Sampling):
                 f"sampling.TransitionReplay: start = {self.start} transitions do not fit into capacity = "
                 f"{self.capacity}"
             )
+
+    @property
+    def writes(self) -> frozenset[str]:  # type: ignore[override]
+        return frozenset() if self.policy_input is None else frozenset({f"extras.{self.policy_input.name}"})
 
     @property
     def source_capabilities(self) -> frozenset[str]:  # type: ignore[override]
@@ -65,7 +74,7 @@ class TransitionReplay(Sampling):
             log: LoggedTransitionSource = source
             parts.append(log.logged_transitions(logged))
         batch = parts[0] if len(parts) == 1 else Experience.join(parts)
-        return batch.replace(group=torch.arange(self.rows, device=batch.device))
+        return batch.replace(group=torch.arange(self.rows, device=batch.device) // self.group)
 
     def stored(self, source: Any, rows: int) -> Experience:
         """Plays further steps, and draws `rows` transitions of those that are stored."""
@@ -73,10 +82,15 @@ class TransitionReplay(Sampling):
         return store.transitions(rows, steps=self.steps, start=self.start, capacity=self.capacity, noise=self.noise)
 
 
+# Columns of a transition that are not extras of the same name.
+_OWN = frozenset({"observation", "next_observation", "reward", "terminated", "truncated"})
+
+
 def transition_rows(columns: Mapping[str, Tensor], support: Support) -> Experience:
     """Returns transitions as rows of one decision.
 
-    columns: observation and next_observation [N, D], action [N] or [N, A], reward, terminated, truncated [N].
+    columns: observation and next_observation [N, D], action [N] or [N, A], reward, terminated, truncated [N]; any
+        others become extras.
     support: of the policy's decisions.
     """
     reward, terminated, truncated = (columns[name][:, None] for name in ("reward", "terminated", "truncated"))
@@ -89,6 +103,6 @@ def transition_rows(columns: Mapping[str, Tensor], support: Support) -> Experien
         group=torch.arange(len(reward)),
         extras={
             "observation": torch.stack([columns["observation"], columns["next_observation"]], 1),
-            "action": columns["action"][:, None],
+            **{name: column[:, None] for name, column in columns.items() if name not in _OWN},
         },
     )

@@ -91,7 +91,8 @@ class Learner:
         self.networks = NetworkTraining(policy, algorithm, stage.optimiser.lr, generator)
         self.noise = NoiseMeter()
         self.flat_updates = FlatUpdates(
-            policy, algorithm.objective, self.parameters, self.optimiser, stage.optimiser.clip
+            *(policy, algorithm.objective, self.parameters, self.optimiser, stage.optimiser.clip),
+            networks=self.networks,
         )
 
     def update(self, experience: Experience, step: int) -> dict[str, float]:
@@ -100,6 +101,7 @@ class Learner:
         rate = learning_rate(self.stage.optimiser, step, self.stage.steps)
         for group in self.optimiser.param_groups:
             group["lr"] = rate
+        self.networks.set_course(rate / self.stage.optimiser.lr)
         if self._is_flat(experience):
             records = self._flat(experience)
         else:
@@ -109,8 +111,8 @@ class Learner:
 
     def _is_flat(self, experience: Experience) -> bool:
         """Returns whether the decisions of the batch are rows of their own: nothing else divides or joins them."""
-        whole_batch = self.team.size == 1 and self.stage.micro_rows is None and not len(self.algorithm.networks)
-        return whole_batch and can_be_flat(self.policy, self.algorithm.objective, experience)
+        whole_batch = self.team.size == 1 and self.stage.micro_rows is None
+        return whole_batch and can_be_flat(self.policy, self.algorithm.objective, experience, self.networks)
 
     def _flat(self, experience: Experience) -> list[dict[str, float]]:
         """Takes the steps of an update on decisions, and returns each one's metrics."""
@@ -119,14 +121,15 @@ class Learner:
             return [{}]
         stage = self.stage
         records = self.flat_updates.run(experience, stage.epochs, stage.minibatches, self.generator, self.noise.see)
-        for norm in (record["grad_norm"] for record in records):
+        for norm in (record["grad_norm"] for record in records if "grad_norm" in record):
             if not math.isfinite(norm):
                 raise diverged(norm)
         return records
 
     def _step(self, batch: Experience, epoch: int, first: bool) -> dict[str, float]:
         """Takes one step of the networks beside the policy, and of the policy where it is due."""
-        record = self.networks.step(batch)
+        batch = self.networks.relabelled(batch)
+        record = add_metrics([self.networks.step(batch)])
         if self.networks.policy_is_due:
             record |= self._minibatch(batch, epoch, first)
         self.networks.move_targets()

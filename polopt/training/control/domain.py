@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from polopt.metrics import Interval, t_interval
 from polopt.outputs import output_of
 from polopt.policies.heads import HeadError
 from polopt.policies.network import NetworkPolicy
-from polopt.sampling import HindsightReplay, TransitionReplay
+from polopt.sampling import HindsightReplay, PolicyInput, TransitionReplay, policy_input_of
 from polopt.sampling.source_protocols import STEPPED
 from polopt.training.control.clip import animated_png, rendered_episode
 from polopt.training.control.goal_source import ComputeReward, GoalReplaySource
@@ -105,7 +105,7 @@ class ControlDomain(NetworkDomain):
         self._opened: list[VectorEnv] = []
         self._folder = Path()
         self.evaluated = self._environments(min(COPIES, recipe.evaluation.problems))
-        self.set_policy(_policy_for(self.evaluated, recipe))
+        self.set_policy(_policy_for(self.evaluated, recipe, self._inputs()))
         self.policy.compiled = recipe.compiled
         for name, algorithm in self.algorithms.items():
             self._check_head(name, algorithm)
@@ -167,13 +167,27 @@ class ControlDomain(NetworkDomain):
                 "folder of a run that stored some"
             )
 
+    def _inputs(self) -> dict[str, PolicyInput]:
+        """Returns what the policy of every stage reads beside the observation, by name."""
+        found = {name: policy_input_of(algorithm.sampling) for name, algorithm in self.algorithms.items()}
+        stage, first = next(iter(found.items()))
+        for other, given in found.items():
+            if repr(given) != repr(first):
+                raise ConfigError(
+                    f"stages.{other}: its policy reads {given} beside the observation, and that of stages.{stage} "
+                    f"{first}; give both stages the same sampling.policy_input"
+                )
+        return {} if first is None else {first.name: first}
+
     def _logged(self) -> dict[str, Tensor] | None:
         path = self.recipe.transitions
         if path is None:
             return None
         space = self.policy.space
         action = () if space.dimensions is None else (space.dimensions,)
-        return load_transitions(path, "transitions", observations=space.observations, action=action)
+        relabelled = {name for a in self.algorithms.values() for part in a.relabel for name in part.writes}
+        inputs = {name: width for name, width in space.inputs if f"extras.{name}" not in relabelled}
+        return load_transitions(path, "transitions", observations=space.observations, action=action, inputs=inputs)
 
     def _environments(self, copies: int) -> VectorEnv:
         spec = self.recipe.environment
@@ -196,7 +210,14 @@ class ControlDomain(NetworkDomain):
         super().save(folder)
         spec, evaluation = self.recipe.environment, self.recipe.evaluation
         seed = self.recipe.seed_of("clip")
-        found = rendered_episode(spec.id, spec.settings, self.policy, seed=seed, greedy=evaluation.greedy)
+        found = rendered_episode(
+            spec.id,
+            spec.settings,
+            self.policy,
+            seed=seed,
+            greedy=evaluation.greedy,
+            policy_input=next(iter(self._inputs().values()), None),
+        )
         if found is not None:
             (folder / CLIP).write_bytes(animated_png(*found))
 
@@ -216,6 +237,7 @@ class ControlDomain(NetworkDomain):
         seed = self.recipe.seed_in_round(round, "environments", stage)
         settings: dict[str, Any] = {"seed": seed, "generator": self.sampling, "training": True, "logged": self.logged}
         settings |= {"folder": self._folder / f"transitions-{stage}", "checkpoint_every": self.recipe.checkpoint.every}
+        settings |= {"policy_input": policy_input_of(self.algorithms[stage].sampling)}
         self._played = (
             GoalReplaySource(environments, self.policy, goals=goals, compute_reward=self.compute_reward, **settings)
             if (goals := goal_size(environments))
@@ -254,7 +276,13 @@ class ControlDomain(NetworkDomain):
         """Plays whole episodes, numbers per copy differing by at most one, so that short ones are not preferred."""
         environments, policy = self.evaluated, self.policy
         seed, greedy = self.recipe.seed_of("evaluation", step), self.recipe.evaluation.greedy
-        source = StepSource(environments, policy, seed=seed % 2**31, generator=torch.Generator().manual_seed(seed))
+        source = StepSource(
+            environments,
+            policy,
+            seed=seed % 2**31,
+            generator=torch.Generator().manual_seed(seed),
+            policy_input=policy_input_of(self.algorithms[stage].sampling),
+        )
         copies = environments.num_envs
         targets = torch.tensor([problems // copies + (i < problems % copies) for i in range(copies)])
         finished: list[list[tuple[float, int]]] = [[] for _ in range(copies)]
@@ -279,7 +307,7 @@ def goal_size(environments: VectorEnv) -> int:
     return 0 if shape is None else math.prod(shape)
 
 
-def _policy_for(environments: VectorEnv, recipe: ControlRecipe) -> NetworkPolicy:
+def _policy_for(environments: VectorEnv, recipe: ControlRecipe, inputs: Mapping[str, PolicyInput]) -> NetworkPolicy:
     observed, decided = environments.single_observation_space, environments.single_action_space
     entries = {*observed.spaces} if isinstance(observed, Dict) else set[str]()
     read: list[Any] = [observed]
@@ -304,6 +332,8 @@ def _policy_for(environments: VectorEnv, recipe: ControlRecipe) -> NetworkPolicy
             f"environment.id = {recipe.environment.id!r}: actions must be Discrete or a Box, found {decided}"
         )
     try:
+        widths = {name: given.width(settings.get("dimensions")) for name, given in inputs.items()}
+        settings |= {"inputs": widths}
         return NetworkPolicy(**settings, **recipe.policy.model_dump(), seed=recipe.seed_of("policy"))
-    except HeadError as error:
+    except (HeadError, ValueError) as error:
         raise ConfigError(str(error)) from None

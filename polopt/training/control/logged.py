@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +27,21 @@ COLUMNS = {"observation": False, "action": False, "reward": False, "next_observa
 OPTIONAL = ("truncated",)
 
 
-def load_transitions(path: Path | str, where: str, *, observations: int, action: tuple[int, ...]) -> dict[str, Tensor]:
+def load_transitions(
+    path: Path | str,
+    where: str,
+    *,
+    observations: int,
+    action: tuple[int, ...],
+    inputs: Mapping[str, int] | None = None,
+) -> dict[str, Tensor]:
     """Loads transitions, one a row: observation and next_observation [N, D], action [N] int64 or [N, A], reward,
     terminated, truncated [N].
 
     path: an .npz file with these arrays, a .parquet or .csv file with these columns, vectors as lists or in columns
     `observation_0`, `observation_1`, ..., the folder of a run that stored transitions, the folder of a data set of
     Minari or LeRobot (`episode_sets`), or `minari:NAME`. where: the setting. observations: D. action: the shape of an
-    action.
+    action. inputs: the policy's inputs, columns of the log, too, with their numbers.
 
     Raises:
         ConfigError: naming the file, the column, what was found and the fix.
@@ -42,8 +49,9 @@ def load_transitions(path: Path | str, where: str, *, observations: int, action:
     path = minari_folder(str(path), where) if str(path).startswith(MINARI) else Path(path)
     if not path.exists():
         raise ConfigError(f"{where}: there is no file or folder {path}")
-    table, place = _of_folder(path, where) if path.is_dir() else (_of_file(path, where), _rows_of(path))
-    missing = [name for name in COLUMNS if name not in table]
+    inputs = inputs or {}
+    table, place = _of_folder(path, where) if path.is_dir() else (_of_file(path, where, inputs), _rows_of(path))
+    missing = [name for name in (*COLUMNS, *inputs) if name not in table]
     if missing:
         raise ConfigError(
             f"{where}: {path} has no {', '.join(missing)}, and has {', '.join(sorted(table)) or 'nothing'}; a "
@@ -54,8 +62,9 @@ def load_transitions(path: Path | str, where: str, *, observations: int, action:
         raise ConfigError(f"{where}: {path} holds no transitions")
     table.setdefault("truncated", np.zeros(rows, bool))
     shapes = {"observation": (observations,), "next_observation": (observations,), "action": action}
+    shapes |= {name: (width,) for name, width in inputs.items()}
     found: dict[str, Tensor] = {}
-    for name in (*COLUMNS, *OPTIONAL):
+    for name in (*COLUMNS, *OPTIONAL, *inputs):
         values = np.asarray(table[name])
         expected = (rows, *shapes.get(name, ()))
         if values.shape != expected and values.size == np.prod(expected):
@@ -129,7 +138,7 @@ def _of_run(folder: Path, where: str) -> dict[str, Any]:
     return {name: np.concatenate([part[name].numpy() for part in parts]) for name in parts[0]}
 
 
-def _of_file(path: Path, where: str) -> dict[str, Any]:
+def _of_file(path: Path, where: str, inputs: Collection[str]) -> dict[str, Any]:
     if path.suffix == ".npz":
         with np.load(path, allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
@@ -139,7 +148,7 @@ def _of_file(path: Path, where: str) -> dict[str, Any]:
 
     table = pandas.read_parquet(path) if path.suffix == ".parquet" else pandas.read_csv(path)
     found: dict[str, Any] = {}
-    for name in (*COLUMNS, *OPTIONAL):
+    for name in (*COLUMNS, *OPTIONAL, *inputs):
         if name in table:
             cells = table[name].to_numpy()
             found[name] = np.stack(cells) if cells.dtype == object else cells
