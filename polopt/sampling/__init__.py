@@ -16,6 +16,7 @@ from polopt.sampling.filters import (
     UniqueAnswers,
 )
 from polopt.sampling.fragments import Fragments
+from polopt.sampling.hindsight import GoalDistanceReward, GoalReward, HindsightReplay
 from polopt.sampling.histories import History, fit, predictor_loss
 from polopt.sampling.lookahead import Lookahead
 from polopt.sampling.opponents import AveragedPolicy, OpponentPolicy, OpponentRollouts, ReferenceMixture, with_opponents
@@ -58,6 +59,9 @@ __all__ = [
     "ExtremeRows",
     "FolderPool",
     "Fragments",
+    "GoalDistanceReward",
+    "GoalReward",
+    "HindsightReplay",
     "History",
     "InContext",
     "LastAction",

@@ -265,6 +265,33 @@ class TransitionSource(Protocol):
         ...
 
 
+class GoalTransitionSource(Protocol):
+    """A source that stores the transitions of goal-conditioned environments, episode by episode.
+
+    An observation ends with the achieved and the desired goal, of G numbers each.
+    """
+
+    def goal_transitions(
+        self,
+        rows: int,
+        *,
+        strategy: str,
+        steps: int,
+        start: int,
+        capacity: int,
+        noise: float,
+        epsilon: float = 0.0,
+    ) -> Experience:
+        """Plays and draws as `TransitionSource.transitions`, from episodes that have ended and are stored from their
+        first decision on. `extras["achieved_later"]` [B, 1, G] is an achieved goal of the same episode, after the
+        decision that `sampling.hindsight.goal_places` draws by the strategy."""
+        ...
+
+    def goal_rewards(self, achieved: Tensor, desired: Tensor) -> Tensor:
+        """Returns the environment's rewards [N] of goals [N, G]."""
+        ...
+
+
 class LoggedTransitionSource(Protocol):
     """A source that has a log of transitions."""
 
@@ -281,6 +308,7 @@ CAPABILITIES: Mapping[str, type] = {
     "demonstrations": DemonstrationSource,
     "encoding": EncodingSource,
     "fragments": FragmentSource,
+    "goal_transitions": GoalTransitionSource,
     "gradient_norms": GradientNormSource,
     "imported_answers": ImportingSource,
     "logged_transitions": LoggedTransitionSource,
@@ -295,6 +323,8 @@ CAPABILITIES: Mapping[str, type] = {
     "transitions": TransitionSource,
     "weights": WeightSource,
 }
+# Capabilities of sources of environments that are stepped.
+STEPPED = frozenset({"fragments", "goal_transitions", "logged_transitions", "transitions"})
 
 
 def members_of(protocol: type) -> frozenset[str]:

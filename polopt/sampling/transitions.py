@@ -91,24 +91,26 @@ class TransitionReplay(Sampling):
         logged = round(self.logged * self.rows)
         parts: list[Experience] = []
         if logged < self.rows:
-            stored: TransitionSource = source
-            parts.append(
-                stored.transitions(
-                    self.rows - logged,
-                    steps=self.steps,
-                    start=self.start,
-                    capacity=self.capacity,
-                    noise=self.noise,
-                    epsilon=now(self.epsilon),
-                    n_steps=self.n_steps,
-                    gamma=self.gamma,
-                )
-            )
+            parts.append(self.stored(source, self.rows - logged))
         if logged:
             log: LoggedTransitionSource = source
             parts.append(log.logged_transitions(logged, n_steps=self.n_steps, gamma=self.gamma))
         batch = parts[0] if len(parts) == 1 else Experience.join(parts)
         return batch.replace(group=torch.arange(self.rows, device=batch.device) // self.group)
+
+    def stored(self, source: Any, rows: int) -> Experience:
+        """Plays further steps, and draws `rows` transitions of those that are stored."""
+        store: TransitionSource = source
+        return store.transitions(
+            rows,
+            steps=self.steps,
+            start=self.start,
+            capacity=self.capacity,
+            noise=self.noise,
+            epsilon=now(self.epsilon),
+            n_steps=self.n_steps,
+            gamma=self.gamma,
+        )
 
 
 # Columns of a transition that are not extras of the same name.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,12 +24,14 @@ from polopt.metrics import Interval, t_interval
 from polopt.outputs import POLICY, output_of
 from polopt.policies.heads import HeadError
 from polopt.policies.network import NetworkPolicy
-from polopt.sampling import PolicyInput, TransitionReplay, policy_input_of
+from polopt.sampling import HindsightReplay, PolicyInput, TransitionReplay, policy_input_of
+from polopt.sampling.source_protocols import STEPPED
 from polopt.training.control.clip import animated_png, rendered_episode
+from polopt.training.control.goal_source import ComputeReward, GoalReplaySource
 from polopt.training.control.logged import load_transitions
 from polopt.training.control.recipe import ControlRecipe
 from polopt.training.control.replay_source import ReplaySource
-from polopt.training.control.source import ACTION_MASK, StepSource
+from polopt.training.control.source import ACTION_MASK, GOAL_KEYS, StepSource
 from polopt.training.files import CLIP
 from polopt.training.flat_updates import check_compiled
 from polopt.training.network_domain import NetworkDomain, check_one_process
@@ -43,7 +46,7 @@ CONTROL = Capabilities(
     advantage_fields=_FIELDS,
     loss_fields=_FIELDS,
     policy_outputs=frozenset({"entropy", "value"}),
-    source_capabilities=frozenset({"fragments", "transitions", "logged_transitions"}),
+    source_capabilities=STEPPED,
     networks=True,
     teaches=False,
     clauses={
@@ -107,6 +110,33 @@ class ControlDomain(NetworkDomain):
         for name, algorithm in self.algorithms.items():
             self._check_head(name, algorithm)
         self.logged = self._logged()
+        self.compute_reward = self._compute_reward()
+        for name, algorithm in self.algorithms.items():
+            self._check_goals(name, algorithm)
+
+    def _check_goals(self, stage: str, algorithm: Algorithm) -> None:
+        """Refuses hindsight where the environment has no goals, or no rewards of others."""
+        if not isinstance(algorithm.sampling, HindsightReplay):
+            return
+        if not goal_size(self.evaluated):
+            raise ConfigError(
+                f"stages.{stage}: hindsight replaces goals, and observations of environment.id = "
+                f"{self.recipe.environment.id!r} are no Dict of {', '.join(GOAL_KEYS)}; take sampling.TransitionReplay"
+            )
+        if algorithm.sampling.goal_reward is None and self.compute_reward is None:
+            raise ConfigError(
+                f"stages.{stage}: environment.id = {self.recipe.environment.id!r} has no compute_reward, which a "
+                "replaced goal needs; set sampling.goal_reward: {part: sampling.GoalDistanceReward}"
+            )
+
+    def _compute_reward(self) -> ComputeReward | None:
+        """Returns the reward of goals, of an environment that nothing else uses."""
+        if not goal_size(self.evaluated):
+            return None
+        spec = self.recipe.environment
+        plain = gymnasium.make(spec.id, **spec.settings)
+        found: ComputeReward | None = getattr(plain.unwrapped, "compute_reward", None)
+        return found
 
     def _check_head(self, stage: str, algorithm: Algorithm) -> None:
         """Refuses an algorithm that reads of the policy what its head has not."""
@@ -233,16 +263,13 @@ class ControlDomain(NetworkDomain):
             self._opened.pop().close()
         environments = self._environments(self.recipe.stages[stage].rows)
         seed = self.recipe.seed_in_round(round, "environments", stage)
-        self._played = ReplaySource(
-            environments,
-            self.policy,
-            seed=seed,
-            generator=self.sampling,
-            folder=self._folder / f"transitions-{stage}",
-            training=True,
-            checkpoint_every=self.recipe.checkpoint.every,
-            logged=self.logged,
-            policy_input=policy_input_of(self.algorithms[stage].sampling),
+        settings: dict[str, Any] = {"seed": seed, "generator": self.sampling, "training": True, "logged": self.logged}
+        settings |= {"folder": self._folder / f"transitions-{stage}", "checkpoint_every": self.recipe.checkpoint.every}
+        settings |= {"policy_input": policy_input_of(self.algorithms[stage].sampling)}
+        self._played = (
+            GoalReplaySource(environments, self.policy, goals=goals, compute_reward=self.compute_reward, **settings)
+            if (goals := goal_size(environments))
+            else ReplaySource(environments, self.policy, **settings)
         )
         return self._played
 
@@ -300,17 +327,30 @@ class ControlDomain(NetworkDomain):
         return ReturnScore(returns, [length for _, length in episodes], t_interval(returns))
 
 
+def goal_size(environments: VectorEnv) -> int:
+    """Returns the numbers in a goal, G; 0 of environments without goals."""
+    space = environments.single_observation_space
+    if not isinstance(space, Dict) or {*space.spaces} != {*GOAL_KEYS}:
+        return 0
+    shape = space["achieved_goal"].shape
+    return 0 if shape is None else math.prod(shape)
+
+
 def _policy_for(environments: VectorEnv, recipe: ControlRecipe, inputs: Mapping[str, PolicyInput]) -> NetworkPolicy:
     observed, decided = environments.single_observation_space, environments.single_action_space
-    if isinstance(observed, Dict) and {*observed.spaces} == {"observation", ACTION_MASK}:
-        observed = observed["observation"]
-    if not isinstance(observed, Box):
+    entries = {*observed.spaces} if isinstance(observed, Dict) else set[str]()
+    read: list[Any] = [observed]
+    if isinstance(observed, Dict) and entries == {"observation", ACTION_MASK}:
+        read = [observed["observation"]]
+    elif isinstance(observed, Dict) and entries == {*GOAL_KEYS}:
+        read = [observed[key] for key in GOAL_KEYS]
+    if not all(isinstance(space, Box) for space in read):
         raise ConfigError(
             f"environment.id = {recipe.environment.id!r}: observations must be a Box, or a Dict of observation and "
-            f"{ACTION_MASK}, found {observed!s:.200}; wrap the environment, as with "
+            f"{ACTION_MASK}, or of {', '.join(GOAL_KEYS)}, found {observed!s:.200}; wrap the environment, as with "
             "gymnasium.wrappers.FlattenObservation"
         )
-    settings: dict[str, Any] = {"observations": int(torch.tensor(observed.shape).prod())}
+    settings: dict[str, Any] = {"observations": sum(math.prod(space.shape) for space in read)}
     if isinstance(decided, Discrete):
         settings["actions"] = int(decided.n)
     elif isinstance(decided, Box):

@@ -142,10 +142,13 @@ class ReplaySource(StepSource):
         """See `sampling.source_protocols.TransitionSource`."""
         self._epsilon = epsilon
         while self._written < start:
-            self._play(UniformPolicy(self.policy, self._low, self._high), steps, capacity)
+            self._play_random(steps, capacity)
         store = self._play(self._explorer(noise, epsilon), steps, capacity)
         drawn = store.draw(rows, self.generator, n_steps=n_steps, gamma=gamma)
         return transition_rows(drawn, self.policy.head.support).to(self.policy.device)
+
+    def _play_random(self, steps: int, capacity: int) -> TransitionStore:
+        return self._play(UniformPolicy(self.policy, self._low, self._high), steps, capacity)
 
     def _explorer(self, noise: float, epsilon: float) -> Any:
         if epsilon:
