@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,11 +23,13 @@ from polopt.metrics import Interval, t_interval
 from polopt.outputs import output_of
 from polopt.policies.heads import HeadError
 from polopt.policies.network import NetworkPolicy
+from polopt.policies.rule import RulePolicy
 from polopt.sampling import TransitionReplay
 from polopt.training.control.clip import animated_png, rendered_episode
 from polopt.training.control.logged import load_transitions
 from polopt.training.control.recipe import ControlRecipe
 from polopt.training.control.replay_source import ReplaySource
+from polopt.training.control.rules import RulesOf
 from polopt.training.control.source import ACTION_MASK, StepSource
 from polopt.training.files import CLIP
 from polopt.training.flat_updates import check_compiled
@@ -59,18 +61,20 @@ COPIES = 128
 
 @dataclasses.dataclass(frozen=True)
 class ReturnScore:
-    """The mean undiscounted return over episodes, with its interval."""
+    """The mean undiscounted return over episodes, with its interval. rules: those of rules, by name."""
 
     returns: list[float]
     lengths: list[int]
     interval: Interval
+    rules: Mapping[str, ReturnScore] = dataclasses.field(default_factory=dict)
 
     def record(self) -> dict[str, Any]:
         """Returns the score as written to evaluations.jsonl."""
         interval = self.interval
         estimate = {"estimate": interval.estimate, "low": interval.low, "high": interval.high, "unit": "return"}
         lengths = sum(self.lengths) / len(self.lengths)
-        return {"problems": len(self.returns), "return": estimate, "length/mean": lengths, "returns": self.returns}
+        found = {"problems": len(self.returns), "return": estimate, "length/mean": lengths, "returns": self.returns}
+        return found | ({"rules": {n: rule.record() for n, rule in self.rules.items()}} if self.rules else {})
 
 
 @contextmanager
@@ -107,6 +111,7 @@ class ControlDomain(NetworkDomain):
         for name, algorithm in self.algorithms.items():
             self._check_head(name, algorithm)
         self.logged = self._logged()
+        self.rules = RulesOf(recipe.evaluation.rules, self.evaluated, self.policy.space, recipe.device)
 
     def _check_head(self, stage: str, algorithm: Algorithm) -> None:
         """Refuses an algorithm that reads of the policy what its head has not."""
@@ -224,9 +229,18 @@ class ControlDomain(NetworkDomain):
             }
 
     def score(self, stage: str, problems: int, step: int) -> ReturnScore:
+        """Plays whole episodes of the policy, and of the recipe's rules if the evaluation is no quick one."""
+        full = problems >= self.recipe.evaluation.problems
+        return self.measured(problems, self.recipe.seed_of("evaluation", step), self.rules.policies() if full else {})
+
+    def measured(self, problems: int, seed: int, rules: Mapping[str, RulePolicy]) -> ReturnScore:
+        """Returns the policy's score, with those of rules on the same seed."""
+        own = self._play(self.policy, problems, seed)
+        return dataclasses.replace(own, rules={n: self._play(rule, problems, seed) for n, rule in rules.items()})
+
+    def _play(self, policy: Any, problems: int, seed: int) -> ReturnScore:
         """Plays whole episodes, numbers per copy differing by at most one, so that short ones are not preferred."""
-        environments, policy = self.evaluated, self.policy
-        seed, greedy = self.recipe.seed_of("evaluation", step), self.recipe.evaluation.greedy
+        environments, greedy = self.evaluated, self.recipe.evaluation.greedy
         source = StepSource(environments, policy, seed=seed % 2**31, generator=torch.Generator().manual_seed(seed))
         copies = environments.num_envs
         targets = torch.tensor([problems // copies + (i < problems % copies) for i in range(copies)])
