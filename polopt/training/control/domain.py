@@ -24,6 +24,7 @@ from polopt.metrics import Interval, t_interval
 from polopt.outputs import POLICY, output_of
 from polopt.policies.heads import HeadError
 from polopt.policies.network import NetworkPolicy
+from polopt.policies.rule import RulePolicy
 from polopt.sampling import HindsightReplay, PolicyInput, TransitionReplay, policy_input_of
 from polopt.sampling.source_protocols import STEPPED
 from polopt.training.control.clip import animated_png, rendered_episode
@@ -31,6 +32,7 @@ from polopt.training.control.goal_source import ComputeReward, GoalReplaySource
 from polopt.training.control.logged import load_transitions
 from polopt.training.control.recipe import ControlRecipe
 from polopt.training.control.replay_source import ReplaySource
+from polopt.training.control.rules import RulesOf
 from polopt.training.control.source import ACTION_MASK, GOAL_KEYS, StepSource
 from polopt.training.files import CLIP
 from polopt.training.flat_updates import check_compiled
@@ -62,18 +64,20 @@ COPIES = 128
 
 @dataclasses.dataclass(frozen=True)
 class ReturnScore:
-    """The mean undiscounted return over episodes, with its interval."""
+    """The mean undiscounted return over episodes, with its interval. rules: those of rules, by name."""
 
     returns: list[float]
     lengths: list[int]
     interval: Interval
+    rules: Mapping[str, ReturnScore] = dataclasses.field(default_factory=dict)
 
     def record(self) -> dict[str, Any]:
         """Returns the score as written to evaluations.jsonl."""
         interval = self.interval
         estimate = {"estimate": interval.estimate, "low": interval.low, "high": interval.high, "unit": "return"}
         lengths = sum(self.lengths) / len(self.lengths)
-        return {"problems": len(self.returns), "return": estimate, "length/mean": lengths, "returns": self.returns}
+        found = {"problems": len(self.returns), "return": estimate, "length/mean": lengths, "returns": self.returns}
+        return found | ({"rules": {n: rule.record() for n, rule in self.rules.items()}} if self.rules else {})
 
 
 @contextmanager
@@ -110,6 +114,7 @@ class ControlDomain(NetworkDomain):
         for name, algorithm in self.algorithms.items():
             self._check_head(name, algorithm)
         self.logged = self._logged()
+        self.rules = RulesOf(recipe.evaluation.rules, self.evaluated, self.policy.space, recipe.device)
         self.compute_reward = self._compute_reward()
         for name, algorithm in self.algorithms.items():
             self._check_goals(name, algorithm)
@@ -302,15 +307,24 @@ class ControlDomain(NetworkDomain):
             }
 
     def score(self, stage: str, problems: int, step: int) -> ReturnScore:
+        """Plays whole episodes of the policy, and of the recipe's rules if the evaluation is no quick one."""
+        full = problems >= self.recipe.evaluation.problems
+        return self.measured(problems, self.recipe.seed_of("evaluation", step), self.rules.policies() if full else {})
+
+    def measured(self, problems: int, seed: int, rules: Mapping[str, RulePolicy]) -> ReturnScore:
+        """Returns the policy's score, with those of rules on the same seed."""
+        own = self._play(self.policy, problems, seed, next(iter(self._inputs().values()), None))
+        return dataclasses.replace(own, rules={n: self._play(rule, problems, seed) for n, rule in rules.items()})
+
+    def _play(self, policy: Any, problems: int, seed: int, policy_input: PolicyInput | None = None) -> ReturnScore:
         """Plays whole episodes, numbers per copy differing by at most one, so that short ones are not preferred."""
-        environments, policy = self.evaluated, self.policy
-        seed, greedy = self.recipe.seed_of("evaluation", step), self.recipe.evaluation.greedy
+        environments, greedy = self.evaluated, self.recipe.evaluation.greedy
         source = StepSource(
             environments,
             policy,
             seed=seed % 2**31,
             generator=torch.Generator().manual_seed(seed),
-            policy_input=policy_input_of(self.algorithms[stage].sampling),
+            policy_input=policy_input,
         )
         copies = environments.num_envs
         targets = torch.tensor([problems // copies + (i < problems % copies) for i in range(copies)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import pydantic
 
@@ -10,7 +10,7 @@ from polopt.config import Config, ConfigError, PlainMap
 from polopt.policies.heads import HeadName
 from polopt.policies.network import Activation
 from polopt.training.recipe import Recipe
-from polopt.training.specs import EvaluationSpec, Positive, StageSpec
+from polopt.training.specs import EvaluationSpec, Positive, StageSpec, without_defaults
 
 
 class EnvironmentSpec(Config):
@@ -50,11 +50,20 @@ class ReturnEvaluationSpec(EvaluationSpec):
     problems: episodes at the beginning and end of the last stage.
     quick: episodes of a quick evaluation.
     greedy: whether the most likely action is taken instead of a sampled one.
+    rules: rules, by name, that play as many episodes at the beginning and end of the last stage, as the policy's
+        baselines: {escapement: {part: "polopt.worlds.control:ConstantEscapement", escapement: 0.5}}.
     """
 
     problems: Positive = 100
     quick: Positive = 20
     greedy: bool = True
+    unused: ClassVar[tuple[str, ...]] = ("rules",)
+
+    rules: dict[str, PlainMap] = pydantic.Field(default_factory=dict)
+
+    @pydantic.model_serializer(mode="wrap")
+    def _without_unused(self, handler: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return without_defaults(self, handler(self), self.unused)
 
     @property
     def estimates(self) -> tuple[str, ...]:
