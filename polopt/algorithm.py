@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -21,11 +21,12 @@ from polopt.rewards import OutcomeReward, Reward
 from polopt.sampling import Rollouts, Sampling, Select, select_rows
 from polopt.schedules import Schedule, now
 from polopt.teachers import TeacherSpec
+from polopt.updates import AdamW, UpdateRule
 from polopt.values import check_values
 
 
 class Algorithm(Part):
-    """sampling -> reward -> credit -> select -> objective.
+    """sampling -> reward -> credit -> select -> objective -> update.
 
     select: filters, in order, of the rows, and of their decisions, to learn from, given the advantages. A
     decision that is left out stays context.
@@ -34,7 +35,8 @@ class Algorithm(Part):
     evaluated on the policy's decisions once their outcome is known, for parts that read its outputs. networks: trained
     beside the policy, each by a step on its own loss in every minibatch, in this order, before the policy's step.
     policy_every: minibatches between steps of the policy. policy_target_tau: the step of the policy's target copy
-    towards it after each of its steps; None if it has none.
+    towards it after each of its steps; None if it has none. update: how the gradient of the loss becomes a step of the
+    policy.
 
     `algorithm.but(credit=..., **{"objective.trust.high": 0.28})` is a changed copy, and
     `polopt.part_diff.diff(a, b)` lists the differences.
@@ -52,6 +54,7 @@ class Algorithm(Part):
     networks: Sequence[LearnedNetwork] = ()
     policy_every: int = 1
     policy_target_tau: float | None = None
+    update: UpdateRule = AdamW()
 
     def setup(self) -> None:
         if self.policy_every < 1 or not 0 < (1 if self.policy_target_tau is None else self.policy_target_tau) <= 1:
@@ -186,12 +189,3 @@ class Algorithm(Part):
         if (share := now(self.reference_tau)) > 0:
             for target, source in zip(reference, policy, strict=True):
                 target.lerp_(source, share)  # with 1 it is a copy, bit for bit
-
-
-def add_metrics(parts: Iterable[Mapping[str, torch.Tensor | float]]) -> dict[str, float]:
-    """Sums the metrics of micro-batches, which are shares of the whole batch's."""
-    total: dict[str, float] = {}
-    for metrics in parts:
-        for name, value in metrics.items():
-            total[name] = total.get(name, 0.0) + float(value)
-    return total

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Generator, Tensor, nn
 
-from polopt.algorithm import Algorithm, add_metrics
-from polopt.evaluation import Evaluation
+from polopt.algorithm import Algorithm
+from polopt.evaluation import Evaluation, add_metrics
 from polopt.experience import Experience
 from polopt.networks import LearnedNetwork
 from polopt.objectives import Objective

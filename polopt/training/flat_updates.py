@@ -19,6 +19,7 @@ from polopt.fields import SHAPES
 from polopt.metrics import logp_mismatch
 from polopt.objectives import Objective
 from polopt.support import Support
+from polopt.updates import Stepper
 
 # Columns that every policy whose decisions can be rows reads, as `extras`.
 DECIDED = ("observation", "action", "legal")
@@ -105,14 +106,17 @@ class FlatUpdates:
         self,
         policy: Any,
         objective: Objective,
-        parameters: Sequence[nn.Parameter],
-        optimiser: torch.optim.Optimizer,
+        stepper: Stepper,
         clip: float,
     ) -> None:
-        self.policy, self.objective, self.parameters = policy, objective, parameters
-        self.optimiser, self.clip = optimiser, clip
+        self.policy, self.objective, self.stepper, self.clip = policy, objective, stepper, clip
         self.compiled = bool(getattr(policy, "compiled", False))
         self._graphs: dict[tuple[Any, ...], Callable[..., Any]] = {}
+
+    @property
+    def parameters(self) -> Sequence[nn.Parameter]:
+        """The parameters that minibatches change."""
+        return self.stepper.stepped
 
     def run(
         self,
@@ -134,8 +138,7 @@ class FlatUpdates:
             if epoch == 0 and minibatches > 1:
                 see(self.parameters, len(found.logp))
             norm = nn.utils.clip_grad_norm_(self.parameters, self.clip)
-            self.optimiser.found_inf = (~norm.isfinite()).float()  # type: ignore[attr-defined]
-            self.optimiser.step()
+            self.stepper.step(norm)
             metrics.append({**found.metrics, "grad_norm": norm, **_ratio(minibatch, found.logp)})
             first = first or (minibatch, found.logp)
         records = _read(metrics)

@@ -39,6 +39,7 @@ LANGUAGE = Capabilities(
     | {f"extras.{name}" for name in REDUCTIONS},
     layers=True,
     old_outputs=True,
+    updates=frozenset({"optimiser", "batch", "laws"}),
     source_capabilities=frozenset(CAPABILITIES) - {"fragments", "transitions", "logged_transitions"} | {"rollouts"},
     clauses={
         "": _CANNOT + "take another part, or train it in a loop of your own",

@@ -45,6 +45,7 @@ CONTROL = Capabilities(
     policy_outputs=frozenset({"entropy", "value"}),
     source_capabilities=frozenset({"fragments", "transitions", "logged_transitions"}),
     networks=True,
+    updates=frozenset({"optimiser", "batch", "laws"}),
     teaches=False,
     clauses={
         "": "needs {names}, which {loop} cannot provide; take another part",
@@ -123,6 +124,11 @@ class ControlDomain(NetworkDomain):
             raise ConfigError(
                 f"stages.{stage}: its policy needs the density of actions, and policy.head = 'deterministic' has none; "
                 "set it to squashed_gaussian"
+            )
+        if "laws" in algorithm.update.loop_capabilities and head.name == "deterministic":
+            raise ConfigError(
+                f"stages.{stage}: its step is measured by the divergence of actions' densities, and policy.head = "
+                "'deterministic' has none; set it to gaussian"
             )
         sampling, space = algorithm.sampling, self.evaluated.single_action_space
         drawn = isinstance(sampling, TransitionReplay) and sampling.logged < 1 and (sampling.start or sampling.noise)
