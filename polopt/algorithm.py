@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -21,11 +21,12 @@ from polopt.rewards import OutcomeReward, Reward
 from polopt.sampling import Rollouts, Sampling, Select, select_rows
 from polopt.schedules import Schedule, now
 from polopt.teachers import TeacherSpec
+from polopt.updates import AdamW, UpdateRule
 from polopt.values import check_values
 
 
 class Algorithm(Part):
-    """sampling -> reward -> credit -> select -> objective.
+    """sampling -> reward -> credit -> select -> objective -> update.
 
     select: filters, in order, of the rows, and of their decisions, to learn from, given the advantages. A
     decision that is left out stays context.
@@ -36,6 +37,7 @@ class Algorithm(Part):
     relabel: columns that networks give a minibatch before they learn from it, as a reward.
     policy_every: minibatches between steps of the policy. policy_target_tau: the step of the policy's target copy
     towards it, where 1 copies; None if it has none. policy_target_every: steps of the policy between those of the copy.
+    update: how the gradient of the loss becomes a step of the policy.
 
     `algorithm.but(credit=..., **{"objective.trust.high": 0.28})` is a changed copy, and
     `polopt.part_diff.diff(a, b)` lists the differences.
@@ -55,6 +57,7 @@ class Algorithm(Part):
     policy_every: int = 1
     policy_target_tau: float | None = None
     policy_target_every: int = 1
+    update: UpdateRule = AdamW()
 
     def setup(self) -> None:
         tau = 1 if self.policy_target_tau is None else self.policy_target_tau
@@ -198,12 +201,3 @@ class Algorithm(Part):
         if (share := now(self.reference_tau)) > 0:
             for target, source in zip(reference, policy, strict=True):
                 target.lerp_(source, share)  # with 1 it is a copy, bit for bit
-
-
-def add_metrics(parts: Iterable[Mapping[str, torch.Tensor | float]]) -> dict[str, float]:
-    """Sums the metrics of micro-batches, which are shares of the whole batch's."""
-    total: dict[str, float] = {}
-    for metrics in parts:
-        for name, value in metrics.items():
-            total[name] = total.get(name, 0.0) + float(value)
-    return total

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from polopt.algorithm import Algorithm
 from polopt.credit import ConstantAdvantage
-from polopt.objectives import LabelledObjective, Objective, RegressionLink, RegressionObjective, Surrogate
+from polopt.objectives import NetworkRegression, Objective, Surrogate
 from polopt.part import Part
 from polopt.sampling import TopK
 from polopt.tags import TAGS, Tag, check_tag, parsed_tag
@@ -71,26 +71,29 @@ def _data_source(algorithm: Algorithm) -> set[str]:
     }
 
 
+def _learns_values(algorithm: Algorithm) -> bool:
+    """Tests whether values of actions are learned, by a network beside the policy or by the policy itself."""
+    return any(isinstance(part, NetworkRegression) for part in algorithm.parts())
+
+
 def _filter(algorithm: Algorithm) -> set[str]:
     return _declared("filter", [*algorithm.sampling.filters, *algorithm.select]) or {"none"}
 
 
 def _update_rule(algorithm: Algorithm) -> set[str]:
-    found: set[str] = set()
+    found = _declared("update_rule", algorithm.objective.parts())
     credit = algorithm.credit
-    if len(algorithm.networks):
+    if _learns_values(algorithm):
         found.add("regression")
     for part in algorithm.objective.parts():
-        if isinstance(part, RegressionObjective | RegressionLink):
-            found.add("regression")
-        elif isinstance(part, Surrogate):
+        if isinstance(part, Surrogate):
             if isinstance(credit, ConstantAdvantage):
                 found.add("sft")
             elif "value" in credit.required_fields | algorithm.objective.required_outputs:
                 found.add("ppo")
             else:
                 found.add("grpo" if "group" in credit.required_fields else "reinforce")
-        elif isinstance(part, LabelledObjective) or (isinstance(part, Objective) and part.binds == "group"):
+        elif isinstance(part, Objective) and part.binds == "group":
             found.add("dpo")
     if "regression" in found:
         found.discard("dpo")
@@ -100,7 +103,7 @@ def _update_rule(algorithm: Algorithm) -> set[str]:
 
 
 def _reward_source(algorithm: Algorithm, found: dict[str, set[str]]) -> set[str]:
-    unread = isinstance(algorithm.credit, ConstantAdvantage) and not len(algorithm.networks)
+    unread = isinstance(algorithm.credit, ConstantAdvantage) and not _learns_values(algorithm)
     if unread and "outcome" not in found["filter"]:
         # The reward is not read, but pairs are labelled by it.
         if "rated" in found["data_source"]:
@@ -115,7 +118,7 @@ def _negative_use(algorithm: Algorithm, found: dict[str, set[str]]) -> set[str]:
     surrogates = [part for part in algorithm.objective.parts() if isinstance(part, Surrogate)]
     # A likelihood whose term reads the outcome treats wrong answers otherwise than right ones.
     signed = any({"outcome", "reward"} & part.required_fields for part in surrogates)
-    valued = len(algorithm.networks) > 0  # by a critic
+    valued = _learns_values(algorithm)
     uses = {"contrast"} if rules & {"dpo", "regression"} and not valued else set()
     uses |= {"weight"} if signed or valued or rules & {"ppo", "grpo", "reinforce"} else set()
     kept = [*algorithm.sampling.filters, *algorithm.select]

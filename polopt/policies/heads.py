@@ -12,6 +12,7 @@ from torch.nn.functional import softplus
 
 from polopt.errors import UserError
 from polopt.support import PLAIN, Density, Support
+from polopt.updates import categorical_divergence
 
 HeadName = Literal["categorical", "gaussian", "squashed_gaussian", "beta", "deterministic", "action_values"]
 # The logarithm of the standard deviation is kept in this range.
@@ -80,6 +81,14 @@ class Head(nn.Module):
             "to beta"
         )
 
+    def divergence(self, old: Law, new: Law) -> Tensor:
+        """Returns KL(old || new) [...] in nats.
+
+        Raises:
+            HeadError: the head's decisions have no density.
+        """
+        raise HeadError(f"a {self.name} head has no densities, and so no divergence; set policy.head to another one")
+
 
 class Categorical(Head):
     """One of n choices, with p proportional to exp(logits) over the legal ones."""
@@ -112,6 +121,9 @@ class Categorical(Head):
     def entropy(self, law: Law) -> Tensor:
         (log_p,) = law
         return -(log_p.exp() * log_p).sum(-1)
+
+    def divergence(self, old: Law, new: Law) -> Tensor:
+        return categorical_divergence(old[0], new[0])
 
 
 class ActionValues(Head):
@@ -170,6 +182,9 @@ class Gaussian(Head):
     def entropy(self, law: Law) -> Tensor:
         mean, log_std = law
         return (log_std + 0.5 * math.log(2 * math.pi * math.e)).sum().expand(mean.shape[:-1])
+
+    def divergence(self, old: Law, new: Law) -> Tensor:
+        return _normal_divergence(old, new)
 
 
 class Bounded(Head):
@@ -235,6 +250,9 @@ class SquashedGaussian(Bounded):
         x = self._position(action)
         return self._density(law, (x.log() - (-x).log1p()) / 2)
 
+    def divergence(self, old: Law, new: Law) -> Tensor:
+        return _normal_divergence(old, new)  # the hyperbolic tangent changes both alike
+
     def _density(self, law: Law, u: Tensor) -> Tensor:
         return _normal(u, *law) - ((self.range / 2).log() + 2 * (math.log(2) - u - softplus(-2 * u))).sum(-1)
 
@@ -274,6 +292,11 @@ class Beta(Bounded):
         total = alpha + beta
         pulls = (alpha - 1) * alpha.digamma() + (beta - 1) * beta.digamma() - (total - 2) * total.digamma()
         return (_log_beta(alpha, beta) - pulls + self.range.log()).sum(-1)
+
+    def divergence(self, old: Law, new: Law) -> Tensor:
+        (a, b), (c, d) = old, new
+        pulls = (a - c) * a.digamma() + (b - d) * b.digamma() + (c - a + d - b) * (a + b).digamma()
+        return (_log_beta(c, d) - _log_beta(a, b) + pulls).sum(-1)
 
 
 class Deterministic(Bounded):
@@ -323,6 +346,12 @@ def head_of(name: HeadName, actions: int | None, low: Sequence[float] | None, hi
 def _normal(x: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:
     scaled = (x - mean) / log_std.exp()
     return (-0.5 * scaled.square() - log_std - 0.5 * math.log(2 * math.pi)).sum(-1)
+
+
+def _normal_divergence(old: Law, new: Law) -> Tensor:
+    (mean, log_std), (other, other_log_std) = old, new
+    spread = (2 * (log_std - other_log_std)).exp() + ((mean - other) / other_log_std.exp()).square()
+    return (other_log_std - log_std + (spread - 1) / 2).sum(-1)
 
 
 def _log_beta(alpha: Tensor, beta: Tensor) -> Tensor:

@@ -113,6 +113,15 @@ class NetworkPolicy(nn.Module):
         `state_of` returns them, here and in the methods below. legal: [..., n] bool, choices to take."""
         return self.head.law(self.actor(self._normalised(observation)), self.log_std, legal)
 
+    def laws(self, experience: Experience) -> Law:
+        """Returns the laws of a batch's decisions, tensors [B, T, ...], and of them [A] what no state changes."""
+        observation, T = experience.extras["observation"], experience.mask.shape[1]
+        return self.law(observation[:, :T], experience.extras.get("legal"))
+
+    def law_divergence(self, old: Law, new: Law) -> Tensor:
+        """Returns KL(old || new) [...] of laws, in nats."""
+        return self.head.divergence(old, new)
+
     def value(self, observation: Tensor) -> Tensor:
         """Returns the critic's value [...] of each observation [..., D]."""
         value: Tensor = self.critic(self._normalised(observation))[..., 0]

@@ -20,6 +20,7 @@ from polopt.metrics import logp_mismatch
 from polopt.network_training import NetworkTraining
 from polopt.objectives import Objective
 from polopt.support import Support
+from polopt.updates import Stepper
 
 # Columns that every policy whose decisions can be rows reads, as `extras`.
 DECIDED = ("observation", "action", "legal")
@@ -117,16 +118,19 @@ class FlatUpdates:
         self,
         policy: Any,
         objective: Objective,
-        parameters: Sequence[nn.Parameter],
-        optimiser: torch.optim.Optimizer,
+        stepper: Stepper,
         clip: float,
         networks: NetworkTraining,
     ) -> None:
+        self.policy, self.objective, self.stepper, self.clip = policy, objective, stepper, clip
         self.networks = networks
-        self.policy, self.objective, self.parameters = policy, objective, parameters
-        self.optimiser, self.clip = optimiser, clip
         self.compiled = bool(getattr(policy, "compiled", False))
         self._graphs: dict[tuple[Any, ...], Callable[..., Any]] = {}
+
+    @property
+    def parameters(self) -> Sequence[nn.Parameter]:
+        """The parameters that minibatches change."""
+        return self.stepper.stepped
 
     def run(
         self,
@@ -154,8 +158,7 @@ class FlatUpdates:
             if epoch == 0 and minibatches > 1:
                 see(self.parameters, len(found.logp))
             norm = nn.utils.clip_grad_norm_(self.parameters, self.clip)
-            self.optimiser.found_inf = (~norm.isfinite()).float()  # type: ignore[attr-defined]
-            self.optimiser.step()
+            self.stepper.step(norm)
             record |= {**found.metrics, "grad_norm": norm, **_ratio(minibatch, found.logp)}
             self.networks.move_targets()
             first = first or (minibatch, found.logp)

@@ -40,6 +40,7 @@ LANGUAGE = Capabilities(
     layers=True,
     old_outputs=True,
     source_capabilities=frozenset(CAPABILITIES) - STEPPED | {"rollouts"},
+    updates=frozenset({"optimiser", "batch", "laws"}),
     clauses={
         "": _CANNOT + "take another part, or train it in a loop of your own",
         "value_target": _CANNOT + "take a credit that has targets for a critic, as credit: {part: credit.GAE, cut: "

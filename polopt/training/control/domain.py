@@ -50,6 +50,7 @@ CONTROL = Capabilities(
     policy_outputs=frozenset({"entropy", "value"}),
     source_capabilities=STEPPED,
     networks=True,
+    updates=frozenset({"optimiser", "batch", "laws"}),
     teaches=False,
     clauses={
         "": "needs {names}, which {loop} cannot provide; take another part",
@@ -164,6 +165,11 @@ class ControlDomain(NetworkDomain):
             raise ConfigError(
                 f"stages.{stage}: its policy needs the density of actions, and policy.head = {head.name!r} has none; "
                 f"set it to {fix}"
+            )
+        if "laws" in algorithm.update.loop_capabilities and not head.stochastic:
+            raise ConfigError(
+                f"stages.{stage}: its step is measured by the divergence of actions' densities, and policy.head = "
+                f"{head.name!r} has none; set it to gaussian, or to categorical for choices"
             )
         seen = self.evaluated.single_observation_space
         if proposals and isinstance(seen, Dict) and ACTION_MASK in seen.spaces:
