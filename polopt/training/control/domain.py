@@ -45,7 +45,7 @@ CONTROL = Capabilities(
     policy_outputs=frozenset({"entropy", "value"}),
     source_capabilities=frozenset({"fragments", "transitions", "logged_transitions"}),
     networks=True,
-    updates=frozenset({"optimiser", "batch", "laws"}),
+    updates=frozenset({"optimiser", "batch", "laws", "sampling_weights"}),
     teaches=False,
     clauses={
         "": "needs {names}, which {loop} cannot provide; take another part",
