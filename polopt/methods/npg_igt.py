@@ -45,12 +45,12 @@ def npg_igt(
     averaged, 1 in the paper. The rate's course is the recipe's, where the paper has lr proportional to 1 / t; `least`,
     0 there, bounds the extrapolation by 1 / least. Rewards are discounted from t, not from the trajectory's beginning.
     """
+    decay = {"igt": 0.8, "harpg": 1.0}[estimator] if power is None else power
     rule = TransportedMomentum if estimator == "igt" else HessianAidedMomentum
-    decay = {} if power is None else {"power": power}
     return Algorithm(
         sampling=Fragments(steps=steps),
         reward=EnvironmentReward(),
         credit=RewardToGo(gamma=gamma),
         objective=Surrogate(ratio=None, trust=PolicyGradient(), aggregate=SequenceSum(length=1)),
-        update=rule(least=least, normalised=normalised, **decay),
+        update=rule(power=decay, least=least, normalised=normalised),
     )
