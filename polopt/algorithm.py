@@ -68,6 +68,7 @@ class Algorithm(Part):
             )
         if isinstance(self.reference_tau, float) and not 0 <= self.reference_tau <= 1:
             raise ValueError(f"Algorithm: reference_tau must be in [0, 1], found {self.reference_tau}")
+        self.update.check(self.objective)
         unknown = {"rollout_logp", "entropy"} & (self.reward.required_fields | self.credit.required_fields)
         if self._judges_demonstrations and unknown:
             raise ValueError(

@@ -1,6 +1,7 @@
 """These programs measure what the paper of TRPO claims."""
 
 import itertools
+from collections.abc import Callable
 
 from polopt.algorithm import Algorithm
 from polopt.claim import Finding, Replace, claim, mutation
@@ -71,9 +72,10 @@ def steps(algorithm: Algorithm, seed: int) -> tuple[float, float]:
 
 @claim("Every step is within the bound, and none makes the surrogate worse.", kind="part", baseline="no line search")
 def within_the_bound() -> Finding:
-    radius = 0.5
-    own = [steps(on_answers(radius), seed) for seed in (FIRST, FIRST + 1, FIRST + 2)]
-    free = [steps(on_answers(radius).but({"update.search": None}), seed) for seed in (FIRST, FIRST + 1, FIRST + 2)]
+    radius, seeds = 1.0, (FIRST + 10, FIRST + 11, FIRST + 12)
+    algorithm = on_answers(radius).but({"update.solver.damping": 1e-3})
+    own = [steps(algorithm, seed) for seed in seeds]
+    free = [steps(algorithm.but({"update.search": None}), seed) for seed in seeds]
     measured = {
         "largest KL": max(apart for apart, _ in own),
         "worse": max(worse for _, worse in own),
@@ -81,8 +83,8 @@ def within_the_bound() -> Finding:
     }
     return Finding(
         measured=measured,
-        criterion=f"3 seeds, radius {radius}: largest KL of a batch <= radius and no surrogate lower; without the line "
-        "search the largest KL is > radius",
+        criterion=f"3 seeds, radius {radius}, damping 0.001: largest KL of a batch <= radius and no surrogate "
+        "lower; without the line search the largest KL is > radius",
         holds=measured["largest KL"] <= radius * (1 + 1e-9)
         and measured["worse"] == 0
         and measured["no search: largest KL"] > radius,
@@ -96,4 +98,10 @@ def identity(replace: Replace) -> None:
 
 @mutation("The first step of a line search is always taken.", kills=within_the_bound)
 def no_search(replace: Replace) -> None:
-    replace(LineSearch, "forward", lambda self, measured, expected, radius: SearchResult(1.0, *measured(1.0), 1))
+    def whole(
+        self: LineSearch, measured: Callable[[float], tuple[float, float]], expected: float, radius: float
+    ) -> SearchResult:
+        improvement, apart = measured(1.0)
+        return SearchResult(1.0, improvement, apart, 1)
+
+    replace(LineSearch, "forward", whole)

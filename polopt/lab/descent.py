@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from polopt.algorithm import Algorithm
@@ -31,7 +33,20 @@ class Descent(StepHooks):
         self.optimiser: torch.optim.Optimizer | None = None
         self.stepper = None
         if algorithm.update.loop_capabilities:
-            self.stepper = algorithm.update.begin(self.parameters, PlainSettings(lr=rate))
+            parameters: list[Any] = list(self.parameters)
+            self.stepper = algorithm.update.begin(parameters, PlainSettings(lr=rate))
+
+        self._draws = torch.Generator().manual_seed(0)
+
+    def begin_batch(self) -> None:
+        """Prepares the policy for the sampling of the next batch."""
+        if self.stepper is not None:
+            self.stepper.begin_batch(self._draws)
+
+    def end_batch(self) -> None:
+        """Ends the batch."""
+        if self.stepper is not None:
+            self.stepper.end_batch()
 
     def provide(self, experience: Experience) -> Experience:
         fields = self.algorithm.active_fields("reads")

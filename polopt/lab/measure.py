@@ -344,7 +344,9 @@ def learning(
     hooks = Descent(algorithm, policy, rate, epochs, reference, previous, teacher)
     hooks.optimiser = optimiser and optimiser(policy.parameters(), lr=rate)
     while True:
+        hooks.begin_batch()
         source.refresh()
         experience = algorithm.sampling(source)
         found = take_step(algorithm, experience, hooks)
+        hooks.end_batch()
         yield experience if found is None else found.chosen

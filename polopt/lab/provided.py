@@ -27,7 +27,7 @@ TREE = Capabilities(
     layers=True,
     old_outputs=True,
     source_capabilities=frozenset(CAPABILITIES) - STEPPED | {"rollouts"},
-    updates=frozenset({"optimiser", "batch", "laws"}),
+    updates=frozenset({"optimiser", "batch", "laws", "sampling_weights"}),
     teaches=False,
     clauses={
         "": "needs {names}, which {loop} cannot provide; take another part, or a source of your own",

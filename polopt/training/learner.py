@@ -89,6 +89,10 @@ class Learner:
         self.noise = NoiseMeter()
         self.flat_updates = FlatUpdates(policy, algorithm.objective, self.stepper, stage.optimiser.clip, self.networks)
 
+    def begin_batch(self) -> None:
+        """Prepares the policy for the sampling of the next batch."""
+        self.stepper.begin_batch(self.generator)
+
     def update(self, experience: Experience, step: int) -> dict[str, float]:
         """Learns from one batch with advantages, as step number `step` of the stage. Returns the metrics, averaged over
         its optimiser steps."""

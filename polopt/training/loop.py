@@ -175,6 +175,7 @@ class Training:
 
     def _step(self, name: str, step: int, learning: StageLearning, batches: BatchIterator) -> dict[str, Any]:
         """Learns from the next batch. Returns the step's metrics."""
+        learning.begin_batch()
         batch = batches.batch(step)
         record = learning.learn(batch, step)
         if "tokens" in record:  # there was something to learn from

@@ -64,8 +64,13 @@ class StageLearning:
         """Returns what a checkpoint must hold, by name."""
         return self.learner.state() | self.auxiliary_models.state()
 
+    def begin_batch(self) -> None:
+        """Prepares the policy for the sampling of the next batch."""
+        self.learner.begin_batch()
+
     def step(self, step: int) -> dict[str, Any]:
         """Samples one batch and learns from it."""
+        self.begin_batch()
         return self.learn(collect(self.source, self.algorithm.sampling), step)
 
     def learn(self, batch: RolloutBatch, step: int) -> dict[str, Any]:
@@ -73,6 +78,7 @@ class StageLearning:
         filters left empty are its cost alone."""
         before, hooks = self.source.usage(), _Hooks(self, step)
         found = take_step(self.algorithm, batch.experience, hooks)
+        self.learner.stepper.end_batch()
         if found is None:
             return {"rows": 0, "sampled": batch.spent["sampled"], **failures(batch.spent)}
         record = {"rows": len(found.chosen), **hooks.described, **batch.metrics, **hooks.measured, **found.metrics}

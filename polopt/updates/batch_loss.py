@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from polopt.evaluation import Evaluation
 from polopt.experience import Experience
@@ -57,7 +58,7 @@ class BatchLoss:
         policy: Any,
         objective: Objective,
         evaluate: Callable[[Experience], Evaluation],
-        pieces: Sequence[Experience],
+        pieces: Iterable[Experience],
     ) -> None:
         self.policy, self.objective, self.evaluate, self.pieces = policy, objective, evaluate, list(pieces)
         self.decisions = sum(int(piece.mask.sum()) for piece in self.pieces)
@@ -110,10 +111,37 @@ class BatchLoss:
         """Returns F v, [P], of a vector over the joined parameters: the product with the second derivative of the mean
         divergence, which is the Fisher information where the present policy is the remembered one."""
         total = torch.zeros_like(vector)
-        for share in self._shares():
-            slopes = torch.autograd.grad(share, list(parameters), create_graph=True)
-            along = joined(slopes) @ vector
-            total += joined(torch.autograd.grad(along, list(parameters))).detach()
+        with sdpa_kernel(SDPBackend.MATH):  # faster attention has no second derivative
+            for share in self._shares():
+                slopes = torch.autograd.grad(share, list(parameters), create_graph=True)
+                along = joined(slopes) @ vector
+                total += joined(torch.autograd.grad(along, list(parameters))).detach()
+        return total
+
+    def hessian_product(self, parameters: Sequence[nn.Parameter], vector: Tensor) -> Tensor:
+        """Estimates H u, [P], of a vector u over the joined parameters and the second derivative H of the expected
+        loss, from rows that the present policy has sampled:
+
+            sum over rows of [ (score_i u) slope_i + curvature_i u ]
+
+        with score_i the slope of the row's log-probability, slope_i and curvature_i the derivatives of its loss. The
+        loss must be linear in the advantages. Source: Shen et al. 2019, Hessian Aided Policy Gradient.
+        """
+        total, learned = torch.zeros_like(vector), list(parameters)
+        for piece in self.pieces:
+            evaluation = self.evaluate(piece)
+            rows = torch.where(piece.mask, evaluation.logp, 0).sum(1)
+            ones = torch.ones_like(rows).requires_grad_()
+            scores = (
+                joined(torch.autograd.grad(rows, learned, ones, create_graph=True, materialize_grads=True)) @ vector
+            )
+            (score,) = torch.autograd.grad(scores, ones)
+            scaled = piece.replace(advantage=torch.where(piece.mask, piece.advantage * score[:, None], 0))
+            weighted = self.objective(scaled, self.evaluate(piece)).loss
+            total += joined(torch.autograd.grad(weighted, learned, materialize_grads=True))
+            loss = self.objective(piece, self.evaluate(piece)).loss
+            along = joined(torch.autograd.grad(loss, learned, create_graph=True, materialize_grads=True)) @ vector
+            total += joined(torch.autograd.grad(along, learned, materialize_grads=True)).detach()
         return total
 
 

@@ -10,6 +10,7 @@ from typing import ClassVar, Protocol
 import torch
 from torch import Tensor, nn
 
+from polopt.objectives import Objective
 from polopt.part import Part
 from polopt.updates.batch_loss import BatchLoss
 
@@ -66,6 +67,12 @@ class Stepper:
         """The parameters that the gradients of minibatches change; a loop computes no others."""
         return self.parameters
 
+    def begin_batch(self, generator: torch.Generator) -> None:
+        """Moves the parameters to where the next batch is sampled, and its gradient taken. generator: of noise."""
+
+    def end_batch(self) -> None:
+        """Moves the parameters back if no step was taken since `begin_batch`."""
+
     def step_on_batch(self, loss: BatchLoss) -> dict[str, float]:
         """Takes the step that depends on the whole batch, and returns its metrics. Without a finite gradient, of which
         `grad_norm` is the norm, there is no step."""
@@ -101,6 +108,13 @@ class UpdateRule(Part):
     def begin(self, parameters: Sequence[nn.Parameter], settings: OptimiserSettings) -> Stepper:
         """Returns the rule's stepper for a stage, without any state yet."""
         raise NotImplementedError
+
+    def check(self, objective: Objective) -> None:
+        """Checks that the rule can step on the objective's loss.
+
+        Raises:
+            ValueError: naming what the rule needs.
+        """
 
 
 class OptimiserStepper(Stepper):

@@ -50,7 +50,7 @@ CONTROL = Capabilities(
     policy_outputs=frozenset({"entropy", "value"}),
     source_capabilities=STEPPED,
     networks=True,
-    updates=frozenset({"optimiser", "batch", "laws"}),
+    updates=frozenset({"optimiser", "batch", "laws", "sampling_weights"}),
     teaches=False,
     clauses={
         "": "needs {names}, which {loop} cannot provide; take another part",
