@@ -13,7 +13,7 @@ from polopt.credit import Credit, RelativeAdvantage
 from polopt.experience import Experience
 from polopt.fields import ExperienceError
 from polopt.names import nearest
-from polopt.networks import LearnedNetwork
+from polopt.networks import LearnedNetwork, Relabel
 from polopt.objectives import Objective, Surrogate
 from polopt.outputs import POLICY, PROPOSAL, output_of
 from polopt.part import Part
@@ -33,6 +33,7 @@ class Algorithm(Part):
     schedule: 0 keeps the initial one, 1 copies the policy, in between its weights average the policy's past. teacher:
     evaluated on the policy's decisions once their outcome is known, for parts that read its outputs. networks: trained
     beside the policy, each by a step on its own loss in every minibatch, in this order, before the policy's step.
+    relabel: columns that networks give a minibatch before they learn from it, as a reward.
     policy_every: minibatches between steps of the policy. policy_target_tau: the step of the policy's target copy
     towards it, where 1 copies; None if it has none. policy_target_every: steps of the policy between those of the copy.
 
@@ -50,6 +51,7 @@ class Algorithm(Part):
     reference_tau: float | Schedule = 0.0
     teacher: TeacherSpec | None = None
     networks: Sequence[LearnedNetwork] = ()
+    relabel: Sequence[Relabel] = ()
     policy_every: int = 1
     policy_target_tau: float | None = None
     policy_target_every: int = 1
@@ -79,6 +81,12 @@ class Algorithm(Part):
         networks = {network.name: network for network in self.networks}
         if len(networks) < len(self.networks):
             raise ValueError(f"Algorithm: two networks have one name: {[network.name for network in self.networks]}")
+        stepping = [n for s in networks.values() if s.objective is not None for n in (s.name, *s.together_with)]
+        if sorted(stepping) != sorted(networks):
+            raise ValueError(
+                "Algorithm: every network needs one loss, its own objective or that of a network whose together_with "
+                f"names it; the losses are of {sorted(stepping)}, the networks {sorted(networks)}"
+            )
         for name in sorted(self.required_outputs):
             output = output_of(name)
             if output is None:

@@ -117,6 +117,7 @@ EXTRAS: dict[str, Extra] = {
         ),
         Extra("kept", ("B", "T", "K"), "int", "token ids left by a truncated support, -1 for none", _LANGUAGE),
         Extra("kind", _B, "list", "kind of the row's task", _LANGUAGE),
+        Extra("last_action", ("B", "T", "A"), "float", "action before each decision, 0 for none", _CONTROL),
         Extra("legal", ("B", "T", "..."), "bool", "choices that may be taken, [B, T, n]", _CONTROL),
         Extra("level", _B, "int", "depth of the row's prompt in its tree, from 0", "methods.spo_tree.TreeRollouts"),
         Extra(
@@ -166,11 +167,13 @@ EXTRAS: dict[str, Extra] = {
         Extra("sampled", _B, "int", "number of the batch in which the row was sampled", "sampling.SuccessReplay"),
         Extra("seat", _B, "int", "place of the row among those of its group, from 0", "methods.rso.RejectionSampled"),
         Extra("skipped", _B, "int", "shared groups that were passed over", "methods.sapo_swarm.Swarm"),
+        Extra("skill", ("B", "T", "K"), "float", "skill that the policy was given for the episode", _CONTROL),
         Extra("solved", _B, "bool", "whether the row's task was solved", _LANGUAGE),
         Extra("std", _BT, "float", "standard deviation of that Gaussian", "Gaussian policies"),
         Extra("support_mask", ("B", "T", "V"), "bool", "tokens that a mixture may have weight on", "policies.mixture"),
         Extra("targets", ("B", "T", "V"), "float", "distribution that each decision is drawn towards", "the source"),
         Extra("task", _B, "list", "the row's task", _LANGUAGE),
+        Extra("task_vector", ("B", "T", "K"), "float", "task that the policy was given", _CONTROL),
         Extra(
             "teacher_candidate_logp", ("B", "T", "C"), "float", "teacher's log-probability of each candidate", _TEACHER
         ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ from polopt.experience import Experience
 from polopt.networks import INPUTS, LearnedNetwork
 from polopt.objectives import Objective
 from polopt.outputs import POLICY, PROPOSAL, NetworkOutput, Proposal, output_of
+from polopt.sampling import PolicyInput, policy_input_of
 
 # Proposal, and whether at the state after the decision -> the actions and their log-probabilities.
 Proposed = dict[tuple[Proposal, bool], tuple[Tensor, Tensor]]
@@ -29,6 +30,7 @@ class NetworkEvaluator:
     modules, targets: the networks and their target copies, by name.
     target_policy: the policy's target copy, if there is one.
     generator: of the noise of proposed actions.
+    policy_input: what the policy reads beside the observation.
 
     Networks read observations as the policy's normaliser leaves them, if it has one, and actions scaled from their
     bounds to [-1, 1]; densities are of the scaled ones. An action that is proposed at a state is drawn once in a call,
@@ -43,9 +45,10 @@ class NetworkEvaluator:
         target_policy: Any,
         generator: Generator,
         specs: Mapping[str, LearnedNetwork],
+        policy_input: PolicyInput | None = None,
     ) -> None:
         self.policy, self.modules, self.targets, self.target_policy = policy, modules, targets, target_policy
-        self.generator, self.specs = generator, specs
+        self.generator, self.specs, self.policy_input = generator, specs, policy_input
         low, high = (None if bound is None else torch.tensor(bound) for bound in (policy.space.low, policy.space.high))
         self.bounds = None if low is None or high is None else ((low + high) / 2, (high - low) / 2)
 
@@ -87,24 +90,40 @@ class NetworkEvaluator:
             # What stands in a target has no gradient, and needs no graph.
             with torch.set_grad_enabled(torch.is_grad_enabled() and not output.next):
                 if key not in proposed:
-                    proposed[key] = self._propose(output.proposal, state)
+                    proposed[key] = self._propose(output.proposal, self._read(state, experience, output.next))
             action, logp = proposed[key]
             if output.network in PROPOSAL:
                 return action if output.network == "action" else logp
         if output.network == POLICY:
-            return self._action_values(output, state, action)
+            return self._action_values(output, self._read(state, experience, output.next), action)
         module = (self.targets if output.target else self.modules)[output.network]
-        inputs = (self._input(name, experience, state, action) for name in self.specs[output.network].network.inputs)
+        names = self.specs[output.network].network.inputs
+        inputs = (self._input(name, experience, state, action, output.next) for name in names)
         with torch.set_grad_enabled(torch.is_grad_enabled() and not output.target):
             found: Tensor = module(*inputs)
         return found
 
-    def _input(self, name: str, experience: Experience, state: Tensor, action: Tensor) -> Tensor:
+    def _read(self, state: Tensor, experience: Experience, after: bool) -> Tensor:
+        """Returns what the policy reads at a state."""
+        if self.policy_input is None:
+            return state
+        name = self.policy_input.name
+        given: Tensor = self.policy.state_of(state, {name: self._given(name, experience, after)})
+        return given
+
+    def _given(self, name: str, experience: Experience, after: bool) -> Tensor:
+        """Returns a column; of the policy's input, the one after the decision if `after`."""
+        value: Tensor = experience.extras[name]
+        if not after or self.policy_input is None or name != self.policy_input.name:
+            return value
+        return self.policy_input.after(value, experience.extras["action"])
+
+    def _input(self, name: str, experience: Experience, state: Tensor, action: Tensor, after: bool) -> Tensor:
         """Returns an input of a network, by its name among `Network.inputs`."""
         if name == "action":
             return action
         if name not in INPUTS:
-            return experience.extras[name.removeprefix("extras.")]
+            return self._given(name.removeprefix("extras."), experience, after)
         observation = state if name == "observation" else experience.extras["observation"][:, 1:]
         normaliser = self.policy.normaliser
         found: Tensor = observation if normaliser is None else normaliser(observation)
@@ -139,7 +158,7 @@ class NetworkEvaluator:
 class NetworkTraining:
     """The networks of an algorithm while they learn, each with its optimiser and its target copy.
 
-    lr: of networks without one of their own, constant whatever the policy's schedule.
+    lr: of networks without one of their own.
     generator: of initial weights and of proposed actions.
 
     For an algorithm without networks the policy is evaluated alone, and nothing else is done.
@@ -163,24 +182,45 @@ class NetworkTraining:
             name: torch.optim.Adam(self.modules[name].parameters(), lr=spec.lr or lr, fused=True)
             for name, spec in self.specs.items()
         }
-        self._generator = generator
+        self._generator, self._lr = generator, lr
 
     @functools.cached_property
     def _evaluator(self) -> NetworkEvaluator:
         return NetworkEvaluator(
-            self.policy, self.modules, self.targets, self.target_policy, self._generator, self.specs
+            *(self.policy, self.modules, self.targets, self.target_policy, self._generator, self.specs),
+            policy_input=policy_input_of(self.algorithm.sampling),
         )
+
+    def set_course(self, share: float) -> None:
+        """Sets the step sizes to this share of what they began with, as the policy's is."""
+        for name, optimiser in self.optimisers.items():
+            for group in optimiser.param_groups:
+                group["lr"] = (self.specs[name].lr or self._lr) * share
+
+    def relabelled(self, batch: Experience) -> Experience:
+        """Returns the minibatch with the columns that the networks give it as they are now."""
+        with torch.no_grad():
+            for part in self.algorithm.relabel:
+                evaluation = self._evaluator.evaluate(batch, part.active_fields("policy_outputs"), logp=False)
+                batch = part(batch, evaluation, self._generator)
+        return batch
 
     def step(self, batch: Experience) -> dict[str, float]:
         """Takes one step of every network on a minibatch, and returns their metrics, by network."""
         self.count += self.active
         record: dict[str, float] = {}
         for name, spec in self.specs.items():
-            with _learning(self.modules[name]):
+            if spec.objective is None:
+                continue
+            learners = (name, *spec.together_with)
+            with ExitStack() as stack:
+                for learner in learners:
+                    stack.enter_context(_learning(self.modules[learner]))
                 loss, metrics = spec.objective(batch, self.evaluate(batch, spec.objective))
                 loss.backward()
-            self.optimisers[name].step()
-            self.optimisers[name].zero_grad()
+            for learner in learners:
+                self.optimisers[learner].step()
+                self.optimisers[learner].zero_grad()
             found = add_metrics([{"loss": loss.detach(), **metrics}])
             record |= {f"{name}/{metric}": value for metric, value in found.items()}
         return record
@@ -222,6 +262,26 @@ class NetworkTraining:
         yield from ((f"networks.{name}.target.", module) for name, module in self.targets.items())
         if self.target_policy is not None:
             yield "networks.policy.target.", self.target_policy
+
+    def weights(self) -> dict[str, Tensor]:
+        """Returns the networks' weights and those of their target copies, as NAME.PARAMETER and NAME.target.PARAMETER,
+        for another stage or run to begin with."""
+        modules = [*self.modules.items(), *((f"{name}.target", target) for name, target in self.targets.items())]
+        return {
+            f"{name}.{key}": value.detach() for name, module in modules for key, value in module.state_dict().items()
+        }
+
+    @torch.no_grad()
+    def begin(self, found: Mapping[str, Tensor]) -> None:
+        """Sets the weights of the networks that `weights` found; a target copy that is not there copies its network."""
+        for name, module in self.modules.items():
+            prefix = f"{name}."
+            own = {key: found[prefix + key] for key in module.state_dict() if prefix + key in found}
+            if own:
+                module.load_state_dict(own)
+            if own and name in self.targets:
+                target = {key: found.get(f"{name}.target.{key}", value) for key, value in own.items()}
+                self.targets[name].load_state_dict(target)
 
     def state(self) -> dict[str, Tensor]:
         """Returns weights, target copies and optimisers, by name."""

@@ -87,6 +87,7 @@ def learned_from(
     optimiser = torch.optim.Adam(policy.parameters(), lr)
     for _ in range(steps):
         rows = algorithm.with_advantages(algorithm.sampling(source))
+        rows = networks.relabelled(rows)
         networks.step(rows)
         if networks.policy_is_due:
             optimiser.zero_grad()

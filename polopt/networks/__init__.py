@@ -3,5 +3,18 @@
 from polopt.networks.critics import QNetwork, Temperature, ValueNetwork
 from polopt.networks.learned import LearnedNetwork, critic
 from polopt.networks.parts import INPUTS, Network, Space
+from polopt.networks.relabel import Relabel
+from polopt.networks.vectors import VectorNetwork
 
-__all__ = ["INPUTS", "LearnedNetwork", "Network", "QNetwork", "Space", "Temperature", "ValueNetwork", "critic"]
+__all__ = [
+    "INPUTS",
+    "LearnedNetwork",
+    "Network",
+    "QNetwork",
+    "Relabel",
+    "Space",
+    "Temperature",
+    "ValueNetwork",
+    "VectorNetwork",
+    "critic",
+]

@@ -54,7 +54,9 @@ class _ActionValue(nn.Module):
         super().__init__()
         self.ensemble = ensemble
 
-    def forward(self, observation: Tensor, action: Tensor) -> Tensor:
+    def forward(self, observation: Tensor, *others: Tensor) -> Tensor:
+        *inputs, action = others
+        observation = torch.cat([observation, *inputs], -1) if inputs else observation
         if action.is_floating_point():
             return self.ensemble(torch.cat([observation, action], -1))[..., 0]
         values: Tensor = self.ensemble(observation)
@@ -78,20 +80,25 @@ class QNetwork(Network):
     hidden: widths of their hidden layers.
     activation: between the layers.
     layer_norm: whether each hidden layer is normalised before its activation.
+    policy_inputs: inputs of the policy, by name, that are read beside the observation.
     """
 
     heads: int = 2
     hidden: tuple[int, ...] = (256, 256)
     activation: Activation = "relu"
     layer_norm: bool = False
+    policy_inputs: tuple[str, ...] = ()
 
-    inputs = ("observation", "action")
+    @property
+    def inputs(self) -> tuple[str, ...]:  # type: ignore[override]
+        return ("observation", *(f"extras.{name}" for name in self.policy_inputs), "action")
 
     def setup(self) -> None:
         _check(self, self.hidden, self.heads)
 
     def build(self, space: Space, generator: torch.Generator) -> nn.Module:
-        inputs, outputs = space.observations + (space.dimensions or 0), space.actions or 1
+        inputs, outputs = space.observations + space.width_of(self.policy_inputs), space.actions or 1
+        inputs += space.dimensions or 0
         widths = (inputs, *self.hidden, outputs)
         return _ActionValue(Ensemble(self.heads, widths, self.activation, self.layer_norm, generator))
 

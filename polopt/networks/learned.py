@@ -16,15 +16,18 @@ class LearnedNetwork(Part):
 
     name: what other parts call it.
     network: its architecture.
-    objective: its loss.
-    lr: of its optimiser, Adam; None takes that of the policy.
+    objective: its loss; None for a network that learns with another one.
+    together_with: names of networks that take a step on this one's loss, too.
+    lr: of its optimiser, Adam, at the beginning, from where it takes the course of the stage's; None takes that of the
+        policy.
     target_tau: the step of its target copy towards it, 0 to 1, where 1 copies; None if it has no target copy.
     target_every: minibatches between steps of the target copy.
     """
 
     name: str
     network: Network
-    objective: Objective
+    objective: Objective | None
+    together_with: tuple[str, ...] = ()
     lr: float | None = None
     target_tau: float | None = None
     target_every: int = 1
@@ -51,14 +54,19 @@ def critic(
     hidden: tuple[int, ...],
     every: int = 1,
     error: Error | None = None,
+    policy_inputs: tuple[str, ...] = (),
 ) -> LearnedNetwork:
     """Returns two critics, named `critic`, that are regressed on r + gamma V(s').
 
     next_value: V(s'). tau: the step of their target copies. every: minibatches between such steps. error: of the
-    difference, squared by default.
+    difference, squared by default. policy_inputs: as in `QNetwork`.
     """
     target = Backup(gamma=gamma, next=next_value)
     loss = NetworkRegression(target=target, error=error or SquaredError())
     return LearnedNetwork(
-        name="critic", network=QNetwork(hidden=hidden), objective=loss, target_tau=tau, target_every=every
+        name="critic",
+        network=QNetwork(hidden=hidden, policy_inputs=policy_inputs),
+        objective=loss,
+        target_tau=tau,
+        target_every=every,
     )

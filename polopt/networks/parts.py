@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import ClassVar, NamedTuple
 
 import torch
@@ -17,6 +18,7 @@ class Space(NamedTuple):
     actions: choices, of a policy that chooses; None for one whose actions are vectors.
     dimensions: numbers in an action, A; None for a policy that chooses.
     low, high: the bounds of an action, [A]; None where a policy has none.
+    inputs: what the policy reads beside the observation, by name, with the numbers in each.
 
     Networks read actions scaled from the bounds to [-1, 1].
     """
@@ -26,6 +28,22 @@ class Space(NamedTuple):
     dimensions: int | None = None
     low: tuple[float, ...] | None = None
     high: tuple[float, ...] | None = None
+    inputs: tuple[tuple[str, int], ...] = ()
+
+    def width_of(self, columns: Iterable[str]) -> int:
+        """Returns the numbers in these inputs together.
+
+        Raises:
+            ValueError: the policy has no input of such a name.
+        """
+        widths = dict(self.inputs)
+        for name in columns:
+            if name not in widths:
+                raise ValueError(
+                    f"a network reads {name!r:.40} beside the observation, and the policy's inputs are "
+                    f"{sorted(widths) or 'none'}; set sampling.policy_input to a part of that name"
+                )
+        return sum(widths[name] for name in columns)
 
 
 # Inputs of a network at a decision, beside `extras.NAME`.

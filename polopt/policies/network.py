@@ -6,7 +6,7 @@ import copy
 import itertools
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
@@ -36,10 +36,13 @@ class NetworkPolicy(nn.Module):
     low, high: the bounds of a vector, [A]; the Gaussian has none.
     normalise: whether observations are normalised by the mean and standard deviation of those of training so far.
     hidden: widths of the hidden layers.
+    inputs: what both read beside the observation, by name, with the numbers in each: `extras.NAME` [B, T, K].
 
     Raises:
         HeadError: the head does not fit the actions.
     """
+
+    tags = frozenset({"head=mlp", "input=state"})
 
     # Whether each decision is evaluated on its own, so that the decisions of a batch can be its rows.
     per_decision: ClassVar[bool] = True
@@ -59,6 +62,7 @@ class NetworkPolicy(nn.Module):
         hidden: Iterable[int] = (64, 64),
         activation: Activation = "tanh",
         seed: int = 0,
+        inputs: Mapping[str, int] | None = None,
     ) -> None:
         super().__init__()
         if (actions is None) == (dimensions is None):
@@ -77,8 +81,10 @@ class NetworkPolicy(nn.Module):
         if name != default:  # a saved policy of the default head has no such settings
             self.settings |= {"head": name, "low": bounds[0], "high": bounds[1]}
         self.settings |= {"normalise": True} if normalise else {}
+        self.inputs = dict(inputs or {})
+        self.settings |= {"inputs": self.inputs} if self.inputs else {}
         generator = torch.Generator().manual_seed(seed)
-        layers = [observations, *self.settings["hidden"]]
+        layers = [observations + sum(self.inputs.values()), *self.settings["hidden"]]
         self.actor = _perceptron([*layers, self.head.outputs], activation, 0.01, generator)
         self.critic = _perceptron([*layers, 1], activation, 1.0, generator)
         self.log_std = nn.Parameter(torch.zeros(self.head.outputs)) if self.head.free_std else None
@@ -94,10 +100,17 @@ class NetworkPolicy(nn.Module):
         settings, bounds = self.settings, {}
         if isinstance(self.head, Bounded):
             bounds = {"low": tuple(settings["low"]), "high": tuple(settings["high"])}
-        return Space(settings["observations"], settings["actions"], settings["dimensions"], **bounds)
+        inputs = tuple(self.inputs.items())
+        return Space(settings["observations"], settings["actions"], settings["dimensions"], **bounds, inputs=inputs)
+
+    def state_of(self, observation: Tensor, extras: Mapping[str, Any]) -> Tensor:
+        """Returns what the policy reads: observations [..., D], and after them its inputs among the extras."""
+        inputs = [extras[name] for name in self.inputs]
+        return torch.cat([observation, *(value.to(observation) for value in inputs)], -1) if inputs else observation
 
     def law(self, observation: Tensor, legal: Tensor | None = None) -> Law:
-        """Returns the law of the decision after each observation [..., D]. legal: [..., n] bool, choices to take."""
+        """Returns the law of the decision after each observation [..., D], with the policy's inputs behind it, as
+        `state_of` returns them, here and in the methods below. legal: [..., n] bool, choices to take."""
         return self.head.law(self.actor(self._normalised(observation)), self.log_std, legal)
 
     def value(self, observation: Tensor) -> Tensor:
@@ -141,24 +154,32 @@ class NetworkPolicy(nn.Module):
         `extras["action"]`, [B, T] int64 or [B, T, A], and, where the environment has illegal choices,
         `extras["legal"]` [B, T, n] bool. Returns logp [B, T] and, if they are among `needs`, the entropy of the
         decision and the value before it; with the value also final_value [B, T], the value after each decision, of
-        `extras["final_observation"]` [B, T, D] where a source gives it. A batch of T observations has no final_value.
+        `extras["final_observation"]` [B, T, D] where a source gives it, the inputs held. A batch of T observations has
+        no final_value.
         """
         needs = frozenset(needs)
         observation, action = experience.extras["observation"], experience.extras["action"]
         T = experience.mask.shape[1]
-        law = self.law(observation[:, :T], experience.extras.get("legal"))
+        before = self.state_of(observation[:, :T], experience.extras)
+        law = self.law(before, experience.extras.get("legal"))
         logp = self.head.logp(law, action)
         found: dict[str, Any] = {"entropy": self.head.entropy(law)} if "entropy" in needs else {}
         if "value" in needs:
-            value, after = self.value(observation), experience.extras.get("final_observation")
+            after = experience.extras.get("final_observation")
+            if self.inputs and after is None and observation.shape[1] > T:
+                after = observation[:, 1:]
+            value = self.value(before if self.inputs else observation)
             found |= {"value": value[:, :T]}
             if after is not None or observation.shape[1] > T:
-                final = value[:, 1:] if after is None else self.value(after)
+                final = value[:, 1:] if after is None else self.value(self.state_of(after, experience.extras))
                 found |= {"final_value": final.detach()}
         return Evaluation(logp=logp, support=experience.support, **found)
 
     def _normalised(self, observation: Tensor) -> Tensor:
-        return observation if self.normaliser is None else self.normaliser(observation)
+        if self.normaliser is None or not self.inputs:
+            return observation if self.normaliser is None else self.normaliser(observation)
+        seen, inputs = observation.tensor_split([observation.shape[-1] - sum(self.inputs.values())], -1)
+        return torch.cat([self.normaliser(seen), inputs], -1)
 
     def own_parameters(self) -> dict[str, Tensor]:
         """Returns the parameters that can change, and the statistics of the normaliser, by name."""

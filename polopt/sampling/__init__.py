@@ -33,6 +33,7 @@ from polopt.sampling.parts import (
     UniformTasks,
     select_rows,
 )
+from polopt.sampling.policy_inputs import LastAction, OneHotSkill, PolicyInput, SphereSkill, on_sphere, policy_input_of
 from polopt.sampling.predicted import TopPredicted, UsesPredictor
 from polopt.sampling.predictor import BaseRate, InContext, Predictor
 from polopt.sampling.replay import Replay
@@ -59,14 +60,17 @@ __all__ = [
     "Fragments",
     "History",
     "InContext",
+    "LastAction",
     "LocalPool",
     "Lookahead",
     "MatchedRows",
     "MixedGroups",
     "NonZeroAdvantage",
+    "OneHotSkill",
     "OpponentPolicy",
     "OpponentRollouts",
     "PartialRollouts",
+    "PolicyInput",
     "PolicyMixture",
     "Pool",
     "Predictor",
@@ -85,6 +89,7 @@ __all__ = [
     "Select",
     "Source",
     "SourceError",
+    "SphereSkill",
     "Start",
     "SuccessCounts",
     "SuccessReplay",
@@ -111,6 +116,8 @@ __all__ = [
     "knapsack_value",
     "mean_edit_distance",
     "neyman",
+    "on_sphere",
+    "policy_input_of",
     "predictor_loss",
     "select_rows",
     "self_bleu",

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from polopt.experience import Experience
 from polopt.sampling.parts import Sampling
+from polopt.sampling.policy_inputs import PolicyInput
 from polopt.sampling.source_protocols import LoggedTransitionSource, TransitionSource
 from polopt.schedules import Schedule, now
 from polopt.support import Support
@@ -34,6 +35,8 @@ class TransitionReplay(Sampling):
     gamma: discount of those rewards; not None, the batch has `extras["discount"]` [B, 1], gamma^k of a transition of k
         decisions.
     logged: share of the rows that are drawn from the source's log instead, 0 to 1; 1 plays nothing.
+    policy_input: what the policy reads beside the observation, held for an episode and stored with each transition.
+    group: rows of a group, for losses that compare the rows of one; a minibatch holds whole groups.
     """
 
     rows: int = 256
@@ -45,9 +48,11 @@ class TransitionReplay(Sampling):
     n_steps: int = 1
     gamma: float | None = None
     logged: float = 0.0
+    policy_input: PolicyInput | None = None
+    group: int = 1
 
     def setup(self) -> None:
-        least_values = {"rows": 1, "steps": 1, "start": 0, "capacity": 1, "noise": 0, "n_steps": 1}
+        least_values = {"rows": 1, "steps": 1, "start": 0, "capacity": 1, "noise": 0, "n_steps": 1, "group": 1}
         for name, least in least_values.items():
             if getattr(self, name) < least:
                 raise ValueError(f"sampling.TransitionReplay: {name} must be >= {least}, found {getattr(self, name)}")
@@ -69,13 +74,14 @@ class TransitionReplay(Sampling):
             )
 
     @property
+    def writes(self) -> frozenset[str]:  # type: ignore[override]
+        own = set[str]() if self.policy_input is None else {f"extras.{self.policy_input.name}"}
+        return frozenset(own | (set[str]() if self.gamma is None else {"extras.discount"}))
+
+    @property
     def source_capabilities(self) -> frozenset[str]:  # type: ignore[override]
         both = {"logged_transitions"} if self.logged else set[str]()
         return frozenset(both | ({"transitions"} if self.logged < 1 else set()))
-
-    @property
-    def writes(self) -> frozenset[str]:  # type: ignore[override]
-        return frozenset() if self.gamma is None else frozenset({"extras.discount"})
 
     def batch_rows(self, rows: int) -> int:
         return self.rows
@@ -101,18 +107,18 @@ class TransitionReplay(Sampling):
             log: LoggedTransitionSource = source
             parts.append(log.logged_transitions(logged, n_steps=self.n_steps, gamma=self.gamma))
         batch = parts[0] if len(parts) == 1 else Experience.join(parts)
-        return batch.replace(group=torch.arange(self.rows, device=batch.device))
+        return batch.replace(group=torch.arange(self.rows, device=batch.device) // self.group)
 
 
-# Columns of transitions that are fields of a batch, or its observations.
-_FIELDS = frozenset({"observation", "next_observation", "reward", "terminated", "truncated"})
+# Columns of a transition that are not extras of the same name.
+_OWN = frozenset({"observation", "next_observation", "reward", "terminated", "truncated"})
 
 
 def transition_rows(columns: Mapping[str, Tensor], support: Support) -> Experience:
     """Returns transitions as rows of one decision.
 
-    columns: observation and next_observation [N, D], action [N] or [N, A], reward, terminated, truncated [N]; further
-        ones, [N, ...], become extras.
+    columns: observation and next_observation [N, D], action [N] or [N, A], reward, terminated, truncated [N]; any
+        others become extras.
     support: of the policy's decisions.
     """
     reward, terminated, truncated = (columns[name][:, None] for name in ("reward", "terminated", "truncated"))
@@ -125,7 +131,7 @@ def transition_rows(columns: Mapping[str, Tensor], support: Support) -> Experien
         group=torch.arange(len(reward)),
         extras={
             "observation": torch.stack([columns["observation"], columns["next_observation"]], 1),
-            **{name: column[:, None] for name, column in columns.items() if name not in _FIELDS},
+            **{name: column[:, None] for name, column in columns.items() if name not in _OWN},
         },
     )
 

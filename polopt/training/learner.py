@@ -100,6 +100,7 @@ class Learner:
         rate = learning_rate(self.stage.optimiser, step, self.stage.steps)
         for group in self.optimiser.param_groups:
             group["lr"] = rate
+        self.networks.set_course(rate / self.stage.optimiser.lr)
         if self._is_flat(experience):
             records = self._flat(experience)
         else:
@@ -126,6 +127,7 @@ class Learner:
 
     def _step(self, batch: Experience, epoch: int, first: bool) -> dict[str, float]:
         """Takes one step of the networks beside the policy, and of the policy where it is due."""
+        batch = self.networks.relabelled(batch)
         record = self.networks.step(batch)
         if self.networks.policy_is_due:
             record |= self._minibatch(batch, epoch, first)

@@ -303,3 +303,15 @@ def test_the_policy_may_step_less_often() -> None:
 def test_what_does_not_fit_is_refused(changes: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         soft().but(changes).check_networks()
+
+
+def test_step_sizes_take_the_course_of_the_stages() -> None:
+    algorithm = soft().but({"networks.0.lr": 1e-2})
+    stage = StageSpec(steps=4, rows=7, optimiser=OptimiserSpec(lr=1e-3, decay="linear"))
+    learner = Learner(LinearGaussian(), algorithm, stage, torch.Generator().manual_seed(0))
+    for module in (*learner.networks.modules.values(), *learner.networks.targets.values()):
+        module.double()
+    for step in range(4):
+        learner.update(batch(), step)
+        rates = {name: o.param_groups[0]["lr"] for name, o in learner.networks.optimisers.items()}
+        assert rates == pytest.approx({"critic": 1e-2 * (1 - step / 4), "temperature": 1e-3 * (1 - step / 4)})

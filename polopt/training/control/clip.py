@@ -13,6 +13,7 @@ import torch
 from gymnasium.vector import SyncVectorEnv
 
 from polopt.policies.network import NetworkPolicy
+from polopt.sampling import PolicyInput
 from polopt.training.control.source import observed, within
 
 # Bounds of a clip: its longer side in pixels, its pictures, and the steps of the episode.
@@ -21,7 +22,13 @@ Frame = np.ndarray
 
 
 def rendered_episode(
-    id: str, settings: dict[str, Any], policy: NetworkPolicy, *, seed: int, greedy: bool
+    id: str,
+    settings: dict[str, Any],
+    policy: NetworkPolicy,
+    *,
+    seed: int,
+    greedy: bool,
+    policy_input: PolicyInput | None = None,
 ) -> tuple[list[Frame], float] | None:
     """Plays one episode. Returns its frames, [H, W, 3] uint8, at most `PICTURES` of them, and the seconds of each; None
     if the environment does not render to arrays, or what it renders with is not installed."""
@@ -31,7 +38,7 @@ def rendered_episode(
         if "rgb_array" not in plain.metadata.get("render_modes", ()):
             return None
         environments = SyncVectorEnv([lambda: gymnasium.make(id, render_mode="rgb_array", **settings)])
-        frames = _played(environments, policy, seed, greedy)
+        frames = _played(environments, policy, seed, greedy, policy_input)
     except (gymnasium.error.Error, TypeError, ValueError, ImportError):
         return None
     if not frames:
@@ -41,15 +48,24 @@ def rendered_episode(
     return frames[::stride], stride / fps
 
 
-def _played(environments: SyncVectorEnv, policy: NetworkPolicy, seed: int, greedy: bool) -> list[Frame]:
+def _played(
+    environments: SyncVectorEnv, policy: NetworkPolicy, seed: int, greedy: bool, policy_input: PolicyInput | None
+) -> list[Frame]:
     generator, frames = torch.Generator().manual_seed(seed), list[Frame]()
     try:
         found, _ = environments.reset(seed=seed % 2**31)
+        given: torch.Tensor | None = None
+        if policy_input is not None:
+            given = policy_input.draw(1, policy_input.width(policy.space.dimensions), generator).to(policy.device)
         for _ in range(STEPS):
             frames.append(_small(environments.render()))
             seen, legal = observed(found)
             legal = None if legal is None else legal.to(policy.device)
-            action = policy.act(seen.to(policy.device), generator, greedy=greedy, legal=legal).action
+            seen = seen.to(policy.device)
+            read = seen if policy_input is None else policy.state_of(seen, {policy_input.name: given})
+            action = policy.act(read, generator, greedy=greedy, legal=legal).action
+            if policy_input is not None and given is not None:
+                given = policy_input.after(given, action)
             found, _, terminated, truncated, _ = environments.step(within(environments, action, native=False))
             if terminated[0] or truncated[0]:
                 break

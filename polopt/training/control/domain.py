@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from polopt.metrics import Interval, t_interval
 from polopt.outputs import POLICY, output_of
 from polopt.policies.heads import HeadError
 from polopt.policies.network import NetworkPolicy
-from polopt.sampling import TransitionReplay
+from polopt.sampling import PolicyInput, TransitionReplay, policy_input_of
 from polopt.training.control.clip import animated_png, rendered_episode
 from polopt.training.control.logged import load_transitions
 from polopt.training.control.recipe import ControlRecipe
@@ -102,7 +102,7 @@ class ControlDomain(NetworkDomain):
         self._opened: list[VectorEnv] = []
         self._folder = Path()
         self.evaluated = self._environments(min(COPIES, recipe.evaluation.problems))
-        self.set_policy(_policy_for(self.evaluated, recipe))
+        self.set_policy(_policy_for(self.evaluated, recipe, self._inputs()))
         self.policy.compiled = recipe.compiled
         for name, algorithm in self.algorithms.items():
             self._check_head(name, algorithm)
@@ -164,13 +164,27 @@ class ControlDomain(NetworkDomain):
                 "method's start and noise to 0"
             )
 
+    def _inputs(self) -> dict[str, PolicyInput]:
+        """Returns what the policy of every stage reads beside the observation, by name."""
+        found = {name: policy_input_of(algorithm.sampling) for name, algorithm in self.algorithms.items()}
+        stage, first = next(iter(found.items()))
+        for other, given in found.items():
+            if repr(given) != repr(first):
+                raise ConfigError(
+                    f"stages.{other}: its policy reads {given} beside the observation, and that of stages.{stage} "
+                    f"{first}; give both stages the same sampling.policy_input"
+                )
+        return {} if first is None else {first.name: first}
+
     def _logged(self) -> dict[str, Tensor] | None:
         path = self.recipe.transitions
         if path is None:
             return None
         space = self.policy.space
         action = () if space.dimensions is None else (space.dimensions,)
-        return load_transitions(path, "transitions", observations=space.observations, action=action)
+        relabelled = {name for a in self.algorithms.values() for part in a.relabel for name in part.writes}
+        inputs = {name: width for name, width in space.inputs if f"extras.{name}" not in relabelled}
+        return load_transitions(path, "transitions", observations=space.observations, action=action, inputs=inputs)
 
     def _environments(self, copies: int) -> VectorEnv:
         spec = self.recipe.environment
@@ -193,7 +207,14 @@ class ControlDomain(NetworkDomain):
         super().save(folder)
         spec, evaluation = self.recipe.environment, self.recipe.evaluation
         seed = self.recipe.seed_of("clip")
-        found = rendered_episode(spec.id, spec.settings, self.policy, seed=seed, greedy=evaluation.greedy)
+        found = rendered_episode(
+            spec.id,
+            spec.settings,
+            self.policy,
+            seed=seed,
+            greedy=evaluation.greedy,
+            policy_input=next(iter(self._inputs().values()), None),
+        )
         if found is not None:
             (folder / CLIP).write_bytes(animated_png(*found))
 
@@ -220,6 +241,7 @@ class ControlDomain(NetworkDomain):
             training=True,
             checkpoint_every=self.recipe.checkpoint.every,
             logged=self.logged,
+            policy_input=policy_input_of(self.algorithms[stage].sampling),
         )
         return self._played
 
@@ -255,7 +277,13 @@ class ControlDomain(NetworkDomain):
         """Plays whole episodes, numbers per copy differing by at most one, so that short ones are not preferred."""
         environments, policy = self.evaluated, self.policy
         seed, greedy = self.recipe.seed_of("evaluation", step), self.recipe.evaluation.greedy
-        source = StepSource(environments, policy, seed=seed % 2**31, generator=torch.Generator().manual_seed(seed))
+        source = StepSource(
+            environments,
+            policy,
+            seed=seed % 2**31,
+            generator=torch.Generator().manual_seed(seed),
+            policy_input=policy_input_of(self.algorithms[stage].sampling),
+        )
         copies = environments.num_envs
         targets = torch.tensor([problems // copies + (i < problems % copies) for i in range(copies)])
         finished: list[list[tuple[float, int]]] = [[] for _ in range(copies)]
@@ -271,7 +299,7 @@ class ControlDomain(NetworkDomain):
         return ReturnScore(returns, [length for _, length in episodes], t_interval(returns))
 
 
-def _policy_for(environments: VectorEnv, recipe: ControlRecipe) -> NetworkPolicy:
+def _policy_for(environments: VectorEnv, recipe: ControlRecipe, inputs: Mapping[str, PolicyInput]) -> NetworkPolicy:
     observed, decided = environments.single_observation_space, environments.single_action_space
     if isinstance(observed, Dict) and {*observed.spaces} == {"observation", ACTION_MASK}:
         observed = observed["observation"]
@@ -292,6 +320,8 @@ def _policy_for(environments: VectorEnv, recipe: ControlRecipe) -> NetworkPolicy
             f"environment.id = {recipe.environment.id!r}: actions must be Discrete or a Box, found {decided}"
         )
     try:
+        widths = {name: given.width(settings.get("dimensions")) for name, given in inputs.items()}
+        settings |= {"inputs": widths}
         return NetworkPolicy(**settings, **recipe.policy.model_dump(), seed=recipe.seed_of("policy"))
-    except HeadError as error:
+    except (HeadError, ValueError) as error:
         raise ConfigError(str(error)) from None

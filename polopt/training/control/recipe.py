@@ -66,7 +66,8 @@ class ControlRecipe(Recipe):
 
     environment: what the policy acts in; each of a stage's `rows` is a copy of it.
     policy: the network.
-    transitions: a file of logged transitions, or the folder of a run that stored some, for stages that learn from them.
+    transitions: a file of logged transitions, the folder of a run that stored some or of a data set of Minari or
+        LeRobot, or minari:NAME, for stages that learn from them.
     compiled: whether evaluation, objective and backward pass of a minibatch run as one compiled graph. It needs a C++
         compiler and some seconds before the first step, and objectives whose terms depend on single decisions.
     """

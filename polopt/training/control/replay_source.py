@@ -12,11 +12,9 @@ from torch import Generator, Tensor
 
 from polopt.experience import Experience
 from polopt.policies.network import Action, NetworkPolicy
-from polopt.sampling import spanning, transition_rows
+from polopt.sampling import PolicyInput, spanning, transition_rows
 from polopt.training.control.source import StepSource
 from polopt.training.control.transition_store import TransitionStore
-
-COLUMNS = ("observation", "next_observation", "action", "reward", "terminated", "truncated", "following")
 
 
 class UniformPolicy:
@@ -96,8 +94,11 @@ class ReplaySource(StepSource):
         checkpoint_every: int,
         training: bool = False,
         logged: Mapping[str, Tensor] | None = None,
+        policy_input: PolicyInput | None = None,
     ) -> None:
-        super().__init__(environments, policy, seed=seed, generator=generator, training=training)
+        super().__init__(
+            environments, policy, seed=seed, generator=generator, training=training, policy_input=policy_input
+        )
         self.folder, self.checkpoint_every, self.logged = folder, checkpoint_every, logged
         space: Any = environments.single_action_space
         bounds = [] if policy.space.dimensions is None else [space.low, space.high]
@@ -167,7 +168,7 @@ class ReplaySource(StepSource):
         if self._store is None:
             self._store = self._opened(capacity, steps, played)
         first = self._store.written + played.mask.sum(1).cumsum(0) - played.mask.sum(1)
-        self._store.add(_flat(played))
+        self._store.add(self._flat(played))
         self._written = self._store.written
         self._follow(self._store, played, first)
         return self._store
@@ -187,13 +188,32 @@ class ReplaySource(StepSource):
         self._latest = torch.full((self.rows,), -1)
 
     def _opened(self, capacity: int, steps: int, played: Experience) -> TransitionStore:
-        like = _flat(played)
-        columns = {name: (tuple(like[name].shape[1:]), like[name].dtype) for name in COLUMNS}
+        like = self._flat(played)
+        columns = {name: (tuple(value.shape[1:]), value.dtype) for name, value in like.items()}
         spare = 3 * self.checkpoint_every * steps * self.rows
         store = TransitionStore(self.folder, columns, capacity, spare)
         if self._written:
             store.go_back(self._written)
         return store
+
+    def _flat(self, played: Experience) -> dict[str, Tensor]:
+        """Returns the decisions of fragments, one a row; steps that reset a copy are left out. following: 1 where the
+        next row is the next decision of the same episode, else 0."""
+        mask, extras = played.mask, played.extras
+        number = mask.nonzero()[:, 0]
+        following = torch.zeros_like(number)
+        following[:-1] = ((number[1:] == number[:-1]) & ~(played.terminated | played.truncated)[mask][:-1]).long()
+        given = () if self.policy_input is None else (self.policy_input.name,)
+        return {
+            "observation": extras["observation"][:, :-1][mask],
+            "next_observation": extras.get("final_observation", extras["observation"][:, 1:])[mask],
+            "action": extras["action"][mask],
+            "reward": played.reward[mask],
+            "terminated": played.terminated[mask],
+            "truncated": played.truncated[mask],
+            "following": following,
+            **{name: extras[name][mask] for name in given},
+        }
 
     def state(self) -> dict[str, int]:
         """Returns the position: the fragments so far, and the transitions that were written."""
@@ -203,22 +223,3 @@ class ReplaySource(StepSource):
         """Restores what `state` returned."""
         super().load(state)
         self._written, self._store = state["transitions"], None
-
-
-def _flat(played: Experience) -> dict[str, Tensor]:
-    """Returns the decisions of fragments, one a row; steps that reset a copy are left out. following: 1 where the next
-    row is the next decision of the same episode, else 0."""
-    mask, extras = played.mask, played.extras
-    copy = mask.nonzero()[:, 0]
-    following = torch.zeros_like(copy)
-    over = (played.terminated | played.truncated)[mask]
-    following[:-1] = ((copy[1:] == copy[:-1]) & ~over[:-1]).long()
-    return {
-        "observation": extras["observation"][:, :-1][mask],
-        "next_observation": extras.get("final_observation", extras["observation"][:, 1:])[mask],
-        "action": extras["action"][mask],
-        "reward": played.reward[mask],
-        "terminated": played.terminated[mask],
-        "truncated": played.truncated[mask],
-        "following": following,
-    }

@@ -14,9 +14,12 @@ from torch import Generator, Tensor
 from polopt.errors import RunError
 from polopt.experience import Experience
 from polopt.policies.network import NetworkPolicy
+from polopt.sampling import PolicyInput
 
 # The entry of a dictionary of observations that marks the choices that may be taken.
 ACTION_MASK = "action_mask"
+# Entries of the observations of a goal-conditioned environment, in the order in which they are flattened.
+GOAL_KEYS = ("observation", "achieved_goal", "desired_goal")
 
 
 class StepSource:
@@ -26,7 +29,8 @@ class StepSource:
     its action decides nothing; with same-step autoreset and without any, which the source then does itself, the next
     decision begins the next episode. Environments that return tensors get tensors, on their own device.
     seed: of the environments. generator: of the actions. training: whether the policy's normaliser of observations
-    counts those of the fragments; it normalises with those of the fragments before.
+    counts those of the fragments; it normalises with those of the fragments before. policy_input: what the policy reads
+    beside the observation, drawn for each episode.
 
     Environments cannot be saved. So all copies are reset whenever the position is read for a checkpoint, in an
     undisturbed run as well as after a resume, with seeds that follow from the number of fragments so far: a resumed run
@@ -44,6 +48,7 @@ class StepSource:
         seed: int,
         generator: Generator,
         training: bool = False,
+        policy_input: PolicyInput | None = None,
     ) -> None:
         self.mode = environments.metadata.get("autoreset_mode")
         if not isinstance(self.mode, AutoresetMode):
@@ -57,6 +62,8 @@ class StepSource:
         self._fragment_count, self._steps, self._seconds = 0, 0, 0.0
         self._seen: tuple[Tensor, Tensor | None] | None = None  # observations and legal choices before the next step
         self._columns: dict[str, Tensor] = {}
+        self.policy_input = policy_input
+        self._width = 0 if policy_input is None else policy_input.width(policy.space.dimensions)
 
     def fragments(self, steps: int, *, greedy: bool = False) -> Experience:
         """Plays `steps` further steps, T, of each of the N copies; the most likely action in each if greedy.
@@ -82,10 +89,15 @@ class StepSource:
                 self._write("legal", t, legal, steps)
                 legal = legal.to(self.policy.device)
             seen = self._columns["observation"][t].to(self.policy.device)
+            if self.policy_input is not None:
+                self._write(self.policy_input.name, t, self._given, steps)
+                seen = torch.cat([seen, self._given.to(seen)], -1)
             acted = self.policy.act(seen, self.generator, greedy=greedy, legal=legal)
             self._write("action", t, acted.action, steps)
             self._write("rollout_logp", t, acted.logp, steps)
             observation, legal = self._step(t, steps, acted.action)
+            if self.policy_input is not None:
+                self._give(self.policy_input, t, acted.action)
             self._write("observation", t + 1, observation, steps + 1)
         self._seen = self._columns["observation"][steps].clone(), legal
         self._fragment_count += 1
@@ -111,6 +123,20 @@ class StepSource:
         self._seen = observation, legal
         self._over = torch.zeros(self.rows, dtype=torch.bool, device=observation.device)
         self._return, self._length = observation.new_zeros(self.rows), observation.new_zeros(self.rows)
+        if self.policy_input is not None:
+            self._given = self.policy_input.draw(self.rows, self._width, self.generator).to(observation.device)
+            self._given_over = torch.zeros_like(self._over)
+
+    def _give(self, policy_input: PolicyInput, t: int, action: Tensor) -> None:
+        """Changes what the policy reads beside the observation after step t: anew where an episode begins."""
+        over = self._columns["terminated"][t] | self._columns["truncated"][t]
+        begins = over
+        if self.mode == AutoresetMode.NEXT_STEP:  # the step after an episode's last one resets the copy
+            begins, self._given_over = self._given_over, over & ~self._given_over
+        self._given = policy_input.after(self._given, action.to(self._given.device)).clone()
+        if begins.any():
+            drawn = policy_input.draw(int(begins.sum()), self._width, self.generator)
+            self._given[begins] = drawn.to(self._given)
 
     def _step(self, t: int, steps: int, action: Tensor) -> tuple[Tensor, Tensor | None]:
         """Steps all copies. Returns the observations and legal choices before the next step."""
@@ -152,7 +178,8 @@ class StepSource:
             ended["episode_length"][t] = torch.where(self._over, self._length, 0)
             self._return = self._return.masked_fill(self._over, 0)
             self._length = self._length.masked_fill(self._over, 0)
-        optional = ("action", "observation", "legal", "final_observation")
+        given = () if self.policy_input is None else (self.policy_input.name,)
+        optional = ("action", "observation", "legal", "final_observation", *given)
         extras = {name: columns[name] for name in optional if name in columns} | ended
         return Experience(
             mask=_rows(mask),
@@ -185,12 +212,21 @@ def _rows(columns: Tensor) -> Tensor:
 
 
 def _observation_of(found: Any) -> Any:
-    return found["observation"] if isinstance(found, Mapping) else found
+    """Returns the observations of one copy or of all; those of goal-conditioned environments flattened."""
+    if not isinstance(found, Mapping):
+        return found
+    if GOAL_KEYS[1] not in found:
+        return found["observation"]
+    parts = [found[key] for key in GOAL_KEYS]
+    join: Any = torch.cat if isinstance(parts[0], Tensor) else np.concatenate
+    # Goals are vectors, whose copies are stacked in front.
+    batch = parts[1].shape[:-1]
+    return join([part.reshape(*batch, -1) for part in parts], -1)
 
 
 def observed(found: Any) -> tuple[Tensor, Tensor | None]:
     """Returns observations [N, D], and the legal choices [N, n] where the environment gives them."""
-    legal = found[ACTION_MASK] if isinstance(found, Mapping) else None
+    legal = found.get(ACTION_MASK) if isinstance(found, Mapping) else None
     return _tensor(_observation_of(found)), None if legal is None else torch.as_tensor(legal).bool()
 
 

@@ -1,0 +1,182 @@
+"""These programs measure what the paper of METRA claims."""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+from torch import Tensor
+
+from polopt.algorithm import Algorithm
+from polopt.claim import Finding, Replace, claim, mutation
+from polopt.claims.problems.skill_plane import STEP, Plane, coverage, directions, told_apart
+from polopt.evaluation import Evaluation
+from polopt.experience import Experience
+from polopt.lab.stepped import learned_in, played
+from polopt.methods import metra as parts
+from polopt.methods.metra import goal_skill, metra
+from polopt.metrics import t_interval
+from polopt.network_training import NetworkTraining
+from polopt.policies.network import NetworkPolicy
+from polopt.sampling import transition_rows
+
+SEEDS = range(41, 45)
+
+
+def made(**settings: float) -> Algorithm:
+    return metra(hidden=(32, 32), start=320, steps=8, tau=0.01, **settings)  # type: ignore[arg-type]
+
+
+@functools.cache
+def learned(seed: int, *, parent: bool = False, lr: float = 3e-3) -> tuple[NetworkPolicy, NetworkTraining]:
+    """Trains in 60 rounds of 8 steps of 8 copies, and 8 minibatches. parent: with DIAYN's reward."""
+    algorithm = told_apart(made()) if parent else made()
+    return learned_in(
+        Plane(), algorithm, head="squashed_gaussian", rounds=60, updates=8, seed=seed, lr=lr, hidden=(32, 32)
+    )
+
+
+@claim(
+    "Its skills spread over the world, where skills that are only told apart stay near its beginning.",
+    kind="headline",
+    cost="slow",
+    baseline="DIAYN's reward on the same networks, transitions and steps, at its best of three step sizes",
+)
+def coverage_of_the_plane() -> Finding:
+    own, parent = ([coverage(learned(seed, parent=p)[0]) for seed in SEEDS] for p in (False, True))
+    gain = t_interval([a - b for a, b in zip(own, parent, strict=True)])
+    return Finding(
+        measured={"metra": min(own), "told apart": max(parent), "difference": gain.estimate},
+        intervals={"difference": (gain.low, gain.high)},
+        criterion="cells visited by 64 skills, 4 seeds: every one >= 0.8, of the control every one <= 0.5, and the "
+        "difference's 95 % interval above 0",
+        holds=min(own) >= 0.8 and max(parent) <= 0.5 and gain.low > 0,
+    )
+
+
+@claim(
+    "Goals are reached without further learning, by the skill that points to them in the encoding.",
+    kind="part",
+    cost="slow",
+    baseline="a skill of a random direction",
+)
+def goals_without_learning() -> Finding:
+    reached: dict[str, float] = {}
+    for name in ("pointed", "random"):
+        found = []
+        for seed in SEEDS:
+            policy, networks = learned(seed)
+            goals = 4 * directions(12)
+            state, draw = torch.zeros(12, 2), torch.Generator().manual_seed(seed)
+            nearest = torch.full((12,), torch.inf)
+            fixed = directions(12)[torch.randperm(12, generator=draw)]
+            for _ in range(Plane.horizon):
+                with torch.no_grad():
+                    pointed = goal_skill(networks.modules["encoder"], Plane().seen(state), Plane().seen(goals))
+                skill = pointed if name == "pointed" else fixed
+                state = played(Plane(), policy, state, skill, steps=1)[-1]
+                nearest = torch.minimum(nearest, (state - goals).norm(dim=1))
+            found.append(float((nearest < 2 * STEP).float().mean()))
+        reached[name] = sum(found) / len(found)
+    return Finding(
+        measured=reached,
+        criterion="share of 12 goals at distance 4 that are passed within 1, 4 seeds: > 0.8, of the control < 0.4",
+        holds=reached["pointed"] > 0.8 and reached["random"] < 0.4,
+    )
+
+
+def walk(seed: int) -> tuple[NetworkTraining, Experience]:
+    """Returns untrained networks in float64, and an episode of 30 random steps with one skill, as transitions."""
+    draw = torch.Generator().manual_seed(seed)
+    policy = NetworkPolicy(
+        observations=2,
+        dimensions=2,
+        head="squashed_gaussian",
+        low=[-1.0] * 2,
+        high=[1.0] * 2,
+        hidden=(8,),
+        inputs={"skill": 2},
+    )
+    networks = NetworkTraining(policy, made(), 1e-3, draw)
+    networks.modules["encoder"].double()
+    states = torch.randn(31, 2, generator=draw).double().cumsum(0)
+    columns = {
+        "observation": states[:-1],
+        "next_observation": states[1:],
+        "action": torch.zeros(30, 2, dtype=torch.float64),
+        "reward": torch.zeros(30, dtype=torch.float64),
+        "terminated": torch.zeros(30, dtype=torch.bool),
+        "truncated": torch.zeros(30, dtype=torch.bool),
+        "skill": directions(7)[3].double().expand(30, 2),
+    }
+    return networks, transition_rows(columns, policy.head.support)
+
+
+@claim("The rewards of an episode add up to the skill's progress from its first state to its last.", kind="identity")
+def telescoping() -> Finding:
+    networks, rows = walk(0)
+    with torch.no_grad():
+        total = networks.relabelled(rows).reward.sum()
+        seen = rows.extras["observation"]
+        ends = networks.modules["encoder"](torch.stack([seen[0, 0], seen[-1, 1]]))
+    gap = float((total - (ends[1] - ends[0]) @ rows.extras["skill"][0, 0]).abs())
+    return Finding(measured={"gap": gap, "total": float(total)}, criterion="gap < 1e-12", holds=gap < 1e-12)
+
+
+def speed(multiplier: float, steps: int = 400) -> float:
+    """Returns the mean of |d|^2 after the encoder has learned from 40-step walks with drift along their skills."""
+    networks, _ = walk(1)
+    algorithm = made(multiplier=multiplier)
+    if multiplier < 1e-6:
+        algorithm = algorithm.but({"networks.1.lr": 1e-12})
+    networks = NetworkTraining(networks.policy, algorithm, 3e-3, torch.Generator().manual_seed(0))
+    draw = torch.Generator().manual_seed(1)
+    skill = torch.nn.functional.normalize(torch.randn(2000, 2, generator=draw), dim=1)
+    state = 4 * torch.rand(2000, 2, generator=draw) - 2
+    after = state + 0.1 * skill + 0.05 * torch.randn(2000, 2, generator=draw)
+    never = torch.zeros(2000, dtype=torch.bool)
+    columns = {"observation": state, "next_observation": after, "action": skill, "reward": torch.zeros(2000)}
+    columns |= {"terminated": never, "truncated": never, "skill": skill}
+    rows = transition_rows(columns, networks.policy.head.support)
+    networks.specs = dict(list(networks.specs.items())[:2])  # encoder and multiplier alone
+    lengths = []
+    for _ in range(steps):
+        place = torch.randint(2000, (128,), generator=draw)
+        lengths.append(networks.step(rows[place])["encoder/speed"])
+    return sum(lengths[-100:]) / 100
+
+
+@claim(
+    "The multiplier holds the encoding to a unit a step.",
+    kind="part",
+    baseline="a multiplier of nearly 0 that stays there",
+)
+def unit_speed() -> Finding:
+    held, free = speed(30.0), speed(1e-9)
+    return Finding(
+        measured={"held": held, "free": free},
+        criterion="mean |d|^2 of the last 100 of 400 steps: between 0.7 and 1.1; without the multiplier > 5",
+        holds=0.7 < held < 1.1 and free > 5,
+    )
+
+
+@mutation("the multiplier falls where the constraint is broken", kills=unit_speed)
+def falling(replace: Replace) -> None:
+    right = parts.MultiplierLoss.forward
+
+    def forward(self: parts.MultiplierLoss, experience: Experience, evaluation: Evaluation) -> object:
+        loss = right(self, experience, evaluation)
+        return type(loss)(-loss.loss, loss.metrics)
+
+    replace(parts.MultiplierLoss, "forward", forward)
+
+
+@mutation("the reward is the encoding after the step, and not its change", kills=telescoping)
+def place_for_progress(replace: Replace) -> None:
+    right = parts.progress
+
+    def progress(experience: Experience, evaluation: Evaluation, centred: bool) -> tuple[Tensor, Tensor]:
+        after = evaluation.extras[parts.PHI[1].name.removeprefix("extras.")]
+        return (after * experience.extras["skill"]).sum(-1), right(experience, evaluation, centred)[1]
+
+    replace(parts, "progress", progress)

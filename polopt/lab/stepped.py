@@ -1,0 +1,157 @@
+"""Small worlds that are stepped, and policies that learn in them beside their networks, from stored transitions."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Generator, Tensor
+
+from polopt.algorithm import Algorithm
+from polopt.experience import Experience
+from polopt.network_training import NetworkTraining
+from polopt.policies.heads import HeadName
+from polopt.policies.network import NetworkPolicy
+from polopt.sampling import PolicyInput, policy_input_of, transition_rows
+
+
+class SteppedWorld:
+    """A world of vectors whose copies are stepped together; actions are within [-1, 1].
+
+    observations, dimensions: numbers in an observation and in an action. horizon: steps after which an episode is cut.
+    """
+
+    observations: ClassVar[int]
+    dimensions: ClassVar[int]
+    horizon: ClassVar[int]
+
+    def start(self, count: int, generator: Generator) -> Tensor:
+        """Returns the first states of so many episodes, [N, S]."""
+        raise NotImplementedError
+
+    def step(self, state: Tensor, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns the states after actions [N, A], the rewards [N], and whether each episode terminated, [N] bool."""
+        raise NotImplementedError
+
+    def seen(self, state: Tensor) -> Tensor:
+        """Returns the observations [N, D] of states: the states themselves unless overridden."""
+        return state
+
+
+class WorldSource:
+    """A source of transitions of copies of a world, all of which are stored.
+
+    A draw of `rows` takes the latest `capacity` transitions, uniformly and with replacement.
+    """
+
+    def __init__(
+        self, world: SteppedWorld, policy: NetworkPolicy, copies: int, generator: Generator, given: PolicyInput | None
+    ) -> None:
+        self.world, self.policy, self.copies, self.generator, self.given = world, policy, copies, generator, given
+        self.width = 0 if given is None else given.width(world.dimensions)
+        self.state = world.start(copies, generator)
+        self.age = torch.zeros(copies, dtype=torch.int64)
+        self.input = torch.zeros(copies, 0) if given is None else given.draw(copies, self.width, generator)
+        self.stored: dict[str, Tensor] = {}
+        self.latest: list[dict[str, Tensor]] = []
+
+    def transitions(self, rows: int, *, steps: int, start: int, capacity: int, noise: float) -> Experience:
+        """See `sampling.source_protocols.TransitionSource`."""
+        while len(self.stored.get("reward", ())) + len(self.latest) * self.copies < start:
+            self._step(2 * torch.rand(self.copies, self.world.dimensions, generator=self.generator) - 1)
+        for _ in range(steps):
+            self._step(self._action(noise))
+        first = not self.stored
+        for name in self.latest[0]:
+            earlier = [] if first else [self.stored[name]]
+            self.stored[name] = torch.cat([*earlier, *(step[name] for step in self.latest)])[-capacity:]
+        self.latest = []
+        place = torch.randint(len(self.stored["reward"]), (rows,), generator=self.generator)
+        columns = {name: column[place] for name, column in self.stored.items()}
+        return transition_rows(columns, self.policy.head.support)
+
+    def _action(self, noise: float) -> Tensor:
+        read = torch.cat([self.world.seen(self.state), self.input], -1)
+        action = self.policy.act(read, self.generator, greedy=noise > 0).action
+        return (action + noise * torch.randn(action.shape, generator=self.generator)).clamp(-1, 1) if noise else action
+
+    def _step(self, action: Tensor) -> None:
+        after, reward, terminated = self.world.step(self.state, action)
+        self.age += 1
+        truncated = (self.age >= self.world.horizon) & ~terminated
+        given = {} if self.given is None else {self.given.name: self.input}
+        seen = {"observation": self.world.seen(self.state), "next_observation": self.world.seen(after)}
+        ends = {"terminated": terminated, "truncated": truncated}
+        self.latest.append({**seen, "action": action, "reward": reward, **ends, **given})
+        over = (terminated | truncated)[:, None]
+        self.state = torch.where(over, self.world.start(self.copies, self.generator), after)
+        self.age = torch.where(over[:, 0], 0, self.age)
+        if self.given is not None:
+            drawn = self.given.draw(self.copies, self.width, self.generator)
+            self.input = torch.where(over, drawn, self.given.after(self.input, action))
+
+
+def learned_in(
+    world: SteppedWorld,
+    algorithm: Algorithm,
+    *,
+    head: HeadName,
+    rounds: int,
+    updates: int,
+    seed: int,
+    copies: int = 8,
+    batch: int = 128,
+    lr: float = 1e-3,
+    hidden: tuple[int, ...] = (64, 64),
+    **policy_settings: Any,
+) -> tuple[NetworkPolicy, NetworkTraining]:
+    """Trains a policy, and the networks beside it, in a world.
+
+    rounds: of playing `sampling.steps` steps of each copy, then `updates` minibatches of `batch` transitions.
+    policy_settings: further ones of the policy.
+    """
+    draw = torch.Generator().manual_seed(seed)
+    algorithm = algorithm.but({"sampling.rows": batch * updates, "sampling.group": algorithm.sampling.group})  # type: ignore[attr-defined]
+    given = policy_input_of(algorithm.sampling)
+    policy = NetworkPolicy(
+        observations=world.observations,
+        dimensions=world.dimensions,
+        head=head,
+        low=[-1.0] * world.dimensions,
+        high=[1.0] * world.dimensions,
+        hidden=hidden,
+        activation="relu",
+        seed=seed,
+        inputs={} if given is None else {given.name: given.width(world.dimensions)},
+        **policy_settings,
+    )
+    source = WorldSource(world, policy, copies, draw, given)
+    networks = NetworkTraining(policy, algorithm, lr, draw)
+    optimiser = torch.optim.Adam(policy.parameters(), lr, fused=True)
+    for _ in range(rounds):
+        drawn = algorithm.with_advantages(algorithm.sampling(source))
+        for i in range(updates):
+            rows = networks.relabelled(drawn[torch.arange(i * batch, (i + 1) * batch)])
+            networks.step(rows)
+            if networks.policy_is_due:
+                optimiser.zero_grad()
+                algorithm.objective(rows, networks.evaluate(rows, algorithm.objective)).loss.backward()
+                optimiser.step()
+            networks.move_targets()
+    return policy, networks
+
+
+@torch.no_grad()
+def played(
+    world: SteppedWorld, policy: NetworkPolicy, start: Tensor, given: Tensor | None = None, steps: int | None = None
+) -> Tensor:
+    """Plays the policy's most likely actions from states [N, S]. given: what it reads beside the observation, [N, K].
+
+    Returns the states, [T + 1, N, S].
+    """
+    states, generator = [start], torch.Generator()
+    for _ in range(world.horizon if steps is None else steps):
+        seen = world.seen(states[-1])
+        read = seen if given is None else torch.cat([seen, given], -1)
+        states.append(world.step(states[-1], policy.act(read, generator, greedy=True).action)[0])
+    return torch.stack(states)

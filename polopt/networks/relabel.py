@@ -1,0 +1,17 @@
+"""Columns of a minibatch that are computed by the networks as they are now."""
+
+from __future__ import annotations
+
+from torch import Generator
+
+from polopt.evaluation import Evaluation
+from polopt.experience import Experience
+from polopt.part import Part
+
+
+class Relabel(Part):
+    """`relabel(experience, evaluation, generator) -> Experience`: the minibatch with columns that networks give it, as
+    their own reward, before they and the policy learn from it. Nothing has a gradient."""
+
+    def forward(self, experience: Experience, evaluation: Evaluation, generator: Generator) -> Experience:
+        raise NotImplementedError

@@ -1,0 +1,108 @@
+"""What a policy reads beside the observation: held for an episode in every autoreset mode, stored, and learned from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Box
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from test_autoreset import Counting
+from test_control_runs import left_by
+from test_transition_runs import recipe
+from tiny_runs import Stop, StopAt
+
+from polopt.config import ConfigError
+from polopt.policies.network import NetworkPolicy
+from polopt.sampling import LastAction, OneHotSkill, PolicyInput, SphereSkill
+from polopt.training.control.logged import load_transitions
+from polopt.training.control.replay_source import ReplaySource
+from polopt.training.control.transition_store import stored
+from polopt.training.launch import resume, train
+
+
+class Pushed(Counting):
+    """The same with a number as action."""
+
+    action_space: Any = Box(-1.0, 1.0, (1,), np.float32)
+
+
+def transitions(mode: AutoresetMode, given: PolicyInput, folder: Path) -> dict[str, torch.Tensor]:
+    environments = SyncVectorEnv([Pushed] * 2, autoreset_mode=mode)
+    policy = NetworkPolicy(observations=2, dimensions=1, inputs={given.name: given.width(1)})
+    source = ReplaySource(
+        environments,
+        policy,
+        seed=0,
+        generator=torch.Generator().manual_seed(0),
+        folder=folder,
+        checkpoint_every=1,
+        policy_input=given,
+    )
+    for steps in (1, 4, 12):
+        drawn = source.transitions(50, steps=steps, start=3, capacity=1000, noise=0)
+    assert drawn.extras[given.name].shape == (50, 1, given.width(1))
+    return stored(folder)
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+def test_a_skill_is_held_for_an_episode(mode: AutoresetMode, tmp_path: Path) -> None:
+    kept = transitions(mode, SphereSkill(), tmp_path)
+    episodes: dict[int, set[tuple[float, ...]]] = {}
+    for observation, skill in zip(kept["observation"], kept["skill"], strict=True):
+        episodes.setdefault(int(observation[0]), set()).add(tuple(skill.tolist()))
+    assert len(episodes) >= 4
+    assert all(len(skills) <= 2 for skills in episodes.values())  # of two copies
+    assert len(set().union(*episodes.values())) >= 2 * len(episodes) - 1
+    torch.testing.assert_close(kept["skill"].norm(dim=1), torch.ones(len(kept["skill"])))
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+def test_the_last_action_is_that_of_the_step_before(mode: AutoresetMode, tmp_path: Path) -> None:
+    kept = transitions(mode, LastAction(), tmp_path)
+    steps = kept["observation"][:, 1]
+    assert (kept["last_action"][steps == 0] == 0).all()
+    for episode in kept["observation"][:, 0].unique():
+        own = kept["observation"][:, 0] == episode
+        for step in (1, 2):
+            given = kept["last_action"][own & (steps == step)].flatten().sort().values
+            taken = kept["action"][own & (steps == step - 1)].flatten().sort().values
+            assert torch.isin(given, taken).all()
+
+
+def test_a_run_with_skills_goes_on_bit_for_bit(tmp_path: Path) -> None:
+    changes = {
+        "stages.rl.method": {"name": "metra", "batch": 32, "steps": 5, "start": 20, "capacity": 30, "hidden": [8]}
+    }
+    whole = train(recipe(**changes), tmp_path / "whole").folder
+    with pytest.raises(Stop):
+        train(recipe(**changes), tmp_path / "run", watchers=(StopAt(2),))
+    assert left_by(resume(tmp_path / "run").folder) == left_by(whole)
+    assert stored(whole / "transitions-rl")["skill"].shape[1] == 2
+    again = NetworkPolicy.load(whole / "policy")
+    assert again.inputs == {"skill": 2}
+    log = load_transitions(whole, "transitions", observations=3, action=(1,), inputs={"skill": 2})
+    assert log["skill"].dtype == torch.float32
+    with pytest.raises(ConfigError, match="has no task_vector"):
+        load_transitions(whole, "transitions", observations=3, action=(1,), inputs={"task_vector": 2})
+
+
+def test_a_network_that_reads_an_input_that_the_policy_has_not(tmp_path: Path) -> None:
+    changes = {"stages.rl.but": {"networks.0.network.policy_inputs": ["skill"]}}
+    with pytest.raises(ConfigError, match=r"networks\.QNetwork needs extras\.skill"):
+        train(recipe(**changes), tmp_path / "run")
+
+
+def test_draws() -> None:
+    draw = torch.Generator().manual_seed(0)
+    assert OneHotSkill(count=3).draw(300, 3, draw).mean(0).sub(1 / 3).abs().max() < 0.1
+    torch.testing.assert_close(
+        SphereSkill(dimensions=4, radius=None).draw(2, 4, draw).norm(dim=1), torch.full((2,), 2.0)
+    )
+    with pytest.raises(ValueError, match="count must be >= 2"):
+        OneHotSkill(count=1)
+    with pytest.raises(ValueError, match="actions are choices"):
+        LastAction().width(None)
