@@ -6,7 +6,15 @@ from collections.abc import Iterable
 
 from polopt.algorithm import Algorithm
 from polopt.credit import ConstantAdvantage
-from polopt.objectives import LabelledObjective, Objective, RegressionLink, RegressionObjective, Surrogate
+from polopt.objectives import (
+    ActionRegression,
+    LabelledObjective,
+    NetworkRegression,
+    Objective,
+    RegressionLink,
+    RegressionObjective,
+    Surrogate,
+)
 from polopt.part import Part
 from polopt.sampling import TopK
 from polopt.tags import TAGS, Tag, check_tag, parsed_tag
@@ -75,14 +83,22 @@ def _filter(algorithm: Algorithm) -> set[str]:
     return _declared("filter", [*algorithm.sampling.filters, *algorithm.select]) or {"none"}
 
 
+def _valued(algorithm: Algorithm) -> bool:
+    """Whether values are learned, by networks beside the policy or by the policy itself."""
+    own = any(isinstance(part, NetworkRegression) for part in algorithm.objective.parts())
+    return own or len(algorithm.networks) > 0
+
+
 def _update_rule(algorithm: Algorithm) -> set[str]:
     found: set[str] = set()
     credit = algorithm.credit
-    if len(algorithm.networks):
+    if _valued(algorithm):
         found.add("regression")
     for part in algorithm.objective.parts():
         if isinstance(part, RegressionObjective | RegressionLink):
             found.add("regression")
+        elif isinstance(part, ActionRegression):
+            found.add("sft")
         elif isinstance(part, Surrogate):
             if isinstance(credit, ConstantAdvantage):
                 found.add("sft")
@@ -100,7 +116,7 @@ def _update_rule(algorithm: Algorithm) -> set[str]:
 
 
 def _reward_source(algorithm: Algorithm, found: dict[str, set[str]]) -> set[str]:
-    unread = isinstance(algorithm.credit, ConstantAdvantage) and not len(algorithm.networks)
+    unread = isinstance(algorithm.credit, ConstantAdvantage) and not _valued(algorithm)
     if unread and "outcome" not in found["filter"]:
         # The reward is not read, but pairs are labelled by it.
         if "rated" in found["data_source"]:
@@ -115,7 +131,7 @@ def _negative_use(algorithm: Algorithm, found: dict[str, set[str]]) -> set[str]:
     surrogates = [part for part in algorithm.objective.parts() if isinstance(part, Surrogate)]
     # A likelihood whose term reads the outcome treats wrong answers otherwise than right ones.
     signed = any({"outcome", "reward"} & part.required_fields for part in surrogates)
-    valued = len(algorithm.networks) > 0  # by a critic
+    valued = _valued(algorithm)  # by a critic
     uses = {"contrast"} if rules & {"dpo", "regression"} and not valued else set()
     uses |= {"weight"} if signed or valued or rules & {"ppo", "grpo", "reinforce"} else set()
     kept = [*algorithm.sampling.filters, *algorithm.select]

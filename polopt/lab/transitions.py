@@ -40,6 +40,22 @@ def decisions(
     }
 
 
+def cliff(seed: int, count: int = 2000) -> Log:
+    """Returns a log of decisions within 0.2 of 0, with reward a. Beyond 0.25 the reward is -1, which the log does not
+    show."""
+
+    def act(s: Tensor, draw: torch.Generator) -> Tensor:
+        return 0.4 * torch.rand(len(s), generator=draw) - 0.2
+
+    return decisions(count, seed, act, lambda s, a: a)
+
+
+def reward_at_the_cliff(policy: NetworkPolicy) -> float:
+    """Returns the mean reward of a policy's greedy actions there."""
+    action = greedy_actions(policy, torch.linspace(-1, 1, 200))
+    return float(torch.where(action.abs() > 0.25, -1.0, action).mean())
+
+
 def endless_noise(count: int, seed: int) -> Log:
     """Returns a log of a process whose rewards are noise N(0, 1) whatever the policy does, so that every value is 0;
     states and actions are uniform on [-1, 1], and nothing ends."""

@@ -21,7 +21,7 @@ from polopt.config import ConfigError
 from polopt.experience import Experience
 from polopt.metrics import Interval, t_interval
 from polopt.outputs import POLICY, output_of
-from polopt.policies.heads import HeadError
+from polopt.policies.heads import Bounded, HeadError
 from polopt.policies.network import NetworkPolicy
 from polopt.sampling import PolicyInput, TransitionReplay, policy_input_of
 from polopt.training.control.clip import animated_png, rendered_episode
@@ -112,18 +112,24 @@ class ControlDomain(NetworkDomain):
         """Refuses an algorithm that reads of the policy what its head has not."""
         head = self.policy.head
         outputs = [output for name in algorithm.required_outputs if (output := output_of(name)) is not None]
-        proposals = [output for output in outputs if output.proposal is not None]
+        proposals = [(output, output.proposal) for output in outputs if output.proposal is not None]
         if any(output.network == POLICY for output in outputs) and head.name != "action_values":
             raise ConfigError(
                 f"stages.{stage}: its policy's outputs are the values of choices; set policy.head to action_values, "
                 f"which needs Discrete actions, and the environment's are {self.evaluated.single_action_space}"
             )
-        if any(not output.next for output in proposals) and not head.reparameterised:
+        differentiated = [each for output, each in proposals if not output.next and not each.several]
+        if differentiated and not head.reparameterised:
             raise ConfigError(
                 f"stages.{stage}: its policy climbs a critic's value through its action, and a choice has no gradient; "
                 "take an environment whose actions are a Box, or another method, as ppo"
             )
-        reads_logp = algorithm.objective.reads_logp or any(output.network == "logp" for output in proposals)
+        if any(proposal.of == "uniform" for _, proposal in proposals) and not isinstance(head, Bounded):
+            raise ConfigError(
+                f"stages.{stage}: it draws uniformly random actions, and policy.head = {head.name!r} has no bounds; "
+                "set it to squashed_gaussian, which needs a bounded Box"
+            )
+        reads_logp = algorithm.objective.reads_logp or any(output.network == "logp" for output, _ in proposals)
         if reads_logp and not head.stochastic:
             fix = "squashed_gaussian" if head.name == "deterministic" else "categorical"
             raise ConfigError(
