@@ -14,7 +14,7 @@ from polopt.experience import Experience
 from polopt.network_training import NetworkTraining
 from polopt.policies.heads import HeadName
 from polopt.policies.network import NetworkPolicy
-from polopt.sampling import spanning, transition_rows
+from polopt.sampling import WeightedLog, spanning, transition_rows
 from polopt.support import Support
 
 Log = Mapping[str, Tensor]
@@ -37,6 +37,7 @@ def decisions(
         "reward": reward(state, action),
         "terminated": torch.ones(count, dtype=torch.bool),
         "truncated": torch.zeros(count, dtype=torch.bool),
+        "following": torch.zeros(count, dtype=torch.int64),
     }
 
 
@@ -80,10 +81,17 @@ class LogSource:
     log: Log
     support: Support
     generator: torch.Generator
+    _weighted: WeightedLog | None = None
 
-    def logged_transitions(self, rows: int, *, n_steps: int = 1, gamma: float | None = None) -> Experience:
+    def logged_transitions(
+        self, rows: int, *, n_steps: int = 1, gamma: float | None = None, weights: Any = None
+    ) -> Experience:
         """See `sampling.source_protocols.LoggedTransitionSource`."""
-        place = torch.randint(len(self.log["reward"]), (rows,), generator=self.generator)
+        if weights is None:
+            place = torch.randint(len(self.log["reward"]), (rows,), generator=self.generator)
+        else:
+            self._weighted = self._weighted or WeightedLog(self.log, weights)
+            place = self._weighted.draw(rows, self.generator)
         return transition_rows(spanning(self.log, place, n_steps, gamma), self.support)
 
 
