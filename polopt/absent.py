@@ -30,8 +30,7 @@ ABSENT = {
     "bco": LABELS,
     **dict.fromkeys(("ddqn", "double-dqn"), "it is `dqn` with double=True"),
     **dict.fromkeys(("rainbow", "c51", "qr-dqn", "iqn"), VALUES),
-    **dict.fromkeys(("redq", "tqc", "cql", "bcq"), VALUES),
-    "ddpg": "it is not here by name; `td3` is it with delay=1, smoothing=0 and one critic head",
+    **dict.fromkeys(("redq", "tqc", "bcq"), VALUES),
     "a3c": f"{NOT_YET}; `a2c` is its synchronous form",
     "mpo": f"{NOT_YET}; `mpo-meta` and `mpo-easyhard` are other methods of that abbreviation",
     "impala": f"{NOT_YET}; `ppo` is the actor-critic method here",
@@ -59,9 +58,7 @@ ABSENT = {
     "grpo-done-right": "it is `dr-grpo` here",
     "raft++": "`raft` is here; its variant with importance weights is not",
     "best-of-n": "it is a way of sampling; `raft` learns from the best of each prompt's answers",
-    "bc": "it is `sft` here",
-    "behaviour-cloning": "it is `sft` here",
-    "behavior-cloning": "it is `sft` here",
+    **dict.fromkeys(("behaviour-cloning", "behavior-cloning"), "it is `bc` here, of a control policy; `sft` of texts"),
 }
 
 

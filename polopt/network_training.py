@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -87,21 +88,32 @@ class NetworkEvaluator:
         if output.network == "action" and output.proposal is None:
             return action
         if output.proposal is not None:
-            key = output.proposal, output.next
+            after = output.next or output.proposal.after
+            key = output.proposal, after
             # What stands in a target has no gradient, and needs no graph.
-            with torch.set_grad_enabled(torch.is_grad_enabled() and not output.next):
+            with torch.set_grad_enabled(torch.is_grad_enabled() and not (after or output.proposal.draws)):
                 if key not in proposed:
-                    proposed[key] = self._propose(output.proposal, self._read(state, experience, output.next))
+                    place = observation[:, 1:] if after else observation[:, :-1]
+                    proposed[key] = self._propose(output.proposal, self._read(place, experience, after))
             action, logp = proposed[key]
             if output.network in PROPOSAL:
                 return action if output.network == "action" else logp
         if output.network == POLICY:
-            return self._action_values(output, state, action)
+            return self._action_values(output, self._read(state, experience, output.next), action)
         module = (self.targets if output.target else self.modules)[output.network]
         names = self.specs[output.network].network.inputs
-        inputs = (self._input(name, experience, state, action, output.next) for name in names)
+        inputs = [self._input(name, experience, state, action, output.next) for name in names]
+        if output.proposal is not None and output.proposal.several:
+            drawn = action.shape[2]
+            inputs = [
+                value if name == "action" else value[:, :, None].expand(-1, -1, drawn, *value.shape[2:])
+                for name, value in zip(names, inputs, strict=True)
+            ]
         with torch.set_grad_enabled(torch.is_grad_enabled() and not output.target):
             found: Tensor = module(*inputs)
+        if output.heads is not None:
+            kept = torch.randperm(found.shape[-1], generator=self.generator)[: output.heads]
+            found = found[..., kept.to(found.device)]
         return found
 
     def _read(self, state: Tensor, experience: Experience, after: bool) -> Tensor:
@@ -131,10 +143,12 @@ class NetworkEvaluator:
         return found
 
     def _action_values(self, output: NetworkOutput, state: Tensor, action: Tensor) -> Tensor:
-        """Returns the policy's values [B, T, 1] of choices [B, T]."""
+        """Returns the policy's values [B, T, 1] of choices [B, T], or [B, T, n, 1] of every one."""
         policy = self.target_policy if output.target else self.policy
         with torch.set_grad_enabled(torch.is_grad_enabled() and not (output.target or output.next)):
             values: Tensor = policy.action_values(state)
+            if output.proposal is not None and output.proposal.of == "every":
+                return values[..., None]
             return values.gather(-1, action[..., None])
 
     def _scaled(self, action: Tensor) -> Tensor:
@@ -146,8 +160,18 @@ class NetworkEvaluator:
 
     def _propose(self, proposal: Proposal, state: Tensor) -> tuple[Tensor, Tensor]:
         policy = self.target_policy if proposal.target else self.policy
-        shape = state.shape[:-1]
-        action, logp = policy.propose(state.flatten(0, -2), self.generator)
+        shape: tuple[int, ...] = tuple(state.shape[:-1])
+        if proposal.of == "every":
+            action = torch.arange(self.policy.space.actions, device=state.device).expand(*shape, -1)
+            return action, torch.zeros_like(action, dtype=state.dtype)
+        if proposal.draws:
+            shape = (*shape, proposal.draws)
+            state = state[:, :, None].expand(*shape, -1)
+        if proposal.of == "uniform":
+            dimensions = self.policy.space.dimensions
+            action = 2 * torch.rand(*shape, dimensions, generator=self.generator).to(state) - 1
+            return action, state.new_full(shape, -dimensions * math.log(2))
+        action, logp = policy.propose(state.reshape(-1, state.shape[-1]), self.generator)
         if self.bounds is not None:
             action, logp = self._scaled(action), logp + self.bounds[1].log().sum()
         if proposal.noise:
@@ -184,6 +208,9 @@ class NetworkTraining:
             for name, spec in self.specs.items()
         }
         self._generator, self._lr = generator, lr
+        # Whether there are networks, or proposals or a target copy of the policy, so that minibatches are counted.
+        read = any(output_of(name) is not None for name in algorithm.required_outputs)
+        self.active = read or bool(self.specs) or self.target_policy is not None
 
     @functools.cached_property
     def _evaluator(self) -> NetworkEvaluator:
@@ -211,7 +238,7 @@ class NetworkTraining:
         self.count += self.active
         record: dict[str, Tensor] = {}
         for name, spec in self.specs.items():
-            if spec.objective is None:
+            if spec.objective is None or self.count % spec.every:
                 continue
             learners = (name, *spec.together_with)
             with ExitStack() as stack:
@@ -246,11 +273,6 @@ class NetworkTraining:
             found: Evaluation = self.policy.evaluate(batch, needs)
             return found
         return self._evaluator.evaluate(batch, needs, logp=objective.reads_logp)
-
-    @property
-    def active(self) -> bool:
-        """Whether there are networks, or a target copy of the policy, so that minibatches are counted."""
-        return bool(self.specs) or self.target_policy is not None
 
     @property
     def policy_is_due(self) -> bool:

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from typing import Literal
 
 NAME = re.compile(
-    r"extras\.network\.(?P<network>[a-z][a-z0-9_]*)(?P<target>\.target)?(?P<next>\.next)?"
-    r"(?:\.(?P<action>policy_target|policy)(?:~(?P<noise>[0-9.e-]+),(?P<clip>[0-9.e-]+))?)?"
+    r"extras\.network\.(?P<network>[a-z][a-z0-9_]*)(?:%(?P<heads>\d+))?(?P<target>\.target)?(?P<next>\.next)?"
+    r"(?:\.(?P<action>policy_target|policy|uniform|every)(?P<after>@next)?"
+    r"(?:~(?P<noise>[0-9.e-]+),(?P<clip>[0-9.e-]+))?(?:\*(?P<draws>\d+))?)?"
 )
 # Outputs of the policy itself at the action that it proposes: the action and its log-probability.
 PROPOSAL = frozenset({"action", "logp"})
 # The policy itself, as a network of the values of its choices.
 POLICY = "policy"
+
+
+Law = Literal["policy", "uniform", "every"]
+_LAWS: dict[str, Law] = {"uniform": "uniform", "every": "every"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,16 +27,29 @@ class Proposal:
 
     target: of the policy's target copy. noise, clip: standard deviation and limit of Gaussian noise that is added, in
     half widths of the actions' bounds; the sum is kept within the bounds.
+    draws: actions at each state, K, without gradient, so that outputs are [B, T, K, ...]; 0 is one action and no such
+    dimension. of: the policy's; "uniform" in the bounds of a vector, with their log-density; or "every" choice, in
+    order, once. after: whether the policy acts in the state after the decision, wherever the output is read.
     """
 
     target: bool = False
     noise: float = 0.0
     clip: float = 0.5
+    draws: int = 0
+    of: Law = "policy"
+    after: bool = False
+
+    @property
+    def several(self) -> bool:
+        """Whether outputs have a dimension of actions, [B, T, K, ...]."""
+        return bool(self.draws) or self.of == "every"
 
     @property
     def name(self) -> str:
+        kind = "policy_target" if self.target else self.of
         noise = f"~{self.noise!r},{self.clip!r}" if self.noise else ""
-        return f"{'policy_target' if self.target else 'policy'}{noise}"
+        draws = f"*{self.draws}" if self.draws else ""
+        return f"{kind}{'@next' if self.after else ''}{noise}{draws}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,12 +61,14 @@ class NetworkOutput:
         their bounds to [-1, 1].
     target: of its target copy. next: at the state after the decision in place of the one before it.
     proposal: at an action of the policy in place of the logged one.
+    heads: so many of an ensemble's heads, drawn for each minibatch; None is all.
     """
 
     network: str
     target: bool = False
     next: bool = False
     proposal: Proposal | None = None
+    heads: int | None = None
 
     @property
     def name(self) -> str:
@@ -55,7 +76,8 @@ class NetworkOutput:
         `extras.`."""
         action = "" if self.proposal is None else f".{self.proposal.name}"
         target, state = ".target" if self.target else "", ".next" if self.next else ""
-        return f"extras.network.{self.network}{target}{state}{action}"
+        heads = "" if self.heads is None else f"%{self.heads}"
+        return f"extras.network.{self.network}{heads}{target}{state}{action}"
 
 
 def output_of(name: str) -> NetworkOutput | None:
@@ -66,5 +88,12 @@ def output_of(name: str) -> NetworkOutput | None:
     proposal = None
     if found["action"] is not None:
         noise = {} if found["noise"] is None else {"noise": float(found["noise"]), "clip": float(found["clip"])}
-        proposal = Proposal(target=found["action"] == "policy_target", **noise)
-    return NetworkOutput(found["network"], found["target"] is not None, found["next"] is not None, proposal)
+        proposal = Proposal(
+            target=found["action"] == "policy_target",
+            **noise,
+            draws=int(found["draws"] or 0),
+            of=_LAWS.get(found["action"], "policy"),
+            after=found["after"] is not None,
+        )
+    heads = None if found["heads"] is None else int(found["heads"])
+    return NetworkOutput(found["network"], found["target"] is not None, found["next"] is not None, proposal, heads)

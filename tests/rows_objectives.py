@@ -13,6 +13,7 @@ from polopt.features.masks import FieldMask, Finished, HasTeacher, IsCorrect, Is
 from polopt.methods.bupo import LayerRatio
 from polopt.methods.srpo_routing import TeacherCertainty
 from polopt.objectives import (
+    ActionRegression,
     AnchorRatio,
     AuxiliaryLoss,
     Backup,
@@ -20,6 +21,9 @@ from polopt.objectives import (
     BranchedObjective,
     Clip,
     ClipWeight,
+    ConservativeChoicePenalty,
+    ConservativePenalty,
+    ConservativePrice,
     DenoisingReward,
     Distillation,
     EntropyBonus,
@@ -309,6 +313,27 @@ OBJECTIVES = {
         honest=None,
         batch=networks_batch,
     ),
+    "conservative critic": PartRow(
+        NetworkRegression(
+            target=Backup(next=ProposedActionValue(heads=2)), regularise=[ConservativePenalty(samples=3, price="price")]
+        ),
+        honest=None,
+        batch=networks_batch,
+    ),
+    "price of a penalty": PartRow(
+        ConservativePrice(penalty=ConservativePenalty(samples=3)), honest=None, batch=networks_batch
+    ),
+    "values of choices, conservative": PartRow(
+        NetworkRegression(
+            network="policy",
+            target=Backup(next=ProposedActionValue(critic="policy", over="first", target_policy=True)),
+            error=HuberError(),
+            regularise=[ConservativeChoicePenalty(coefficient=0.5)],
+        ),
+        honest=None,
+        batch=networks_batch,
+    ),
+    "imitation by squares": PartRow(ActionRegression(), honest=None, batch=networks_batch),
     "weights by a critic": PartRow(
         Surrogate(ratio=None, trust=PolicyGradient(), weights=[NetworkAdvantageWeight(value=None, beta=0.5)]),
         honest=None,

@@ -33,6 +33,7 @@ ANCESTORS = {
     ),
     *("pdcfr_plus", "pdis", "ppo", "psro"),
     *("online_dpo", "raft", "rebel", "reinforce", "rloo", "sdpo", "sft", "spo", "sppo", "td3"),
+    *("cql", "dqn", "iql", "sac", "td3_bc"),
 }
 
 

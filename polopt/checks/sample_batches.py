@@ -80,7 +80,7 @@ def poison_like(x: Tensor) -> Tensor:
 
 
 def poisoned(x: Tensor, mask: Tensor) -> Tensor:
-    return torch.where(mask if x.ndim == 2 else mask[..., None], x, poison_like(x))
+    return torch.where(mask.reshape(*mask.shape, *[1] * (x.ndim - 2)), x, poison_like(x))
 
 
 def below_0(x: Tensor) -> Tensor:
@@ -227,6 +227,7 @@ def networks_batch(seed: int = 0, clean: bool = False, A: int = 3) -> SampleBatc
     normal = lambda *shape: torch.randn(*shape, generator=g, dtype=torch.float64)  # noqa: E731
     now, after = Proposal(), {"target": True, "next": True}
     smooth = Proposal(target=True, noise=0.2)
+    laws = Proposal(draws=3, of="uniform"), Proposal(draws=3), Proposal(draws=3, after=True)
     outputs = {
         NetworkOutput("critic"): normal(B, T, 2),
         NetworkOutput("critic", target=True): normal(B, T, 2),
@@ -239,6 +240,13 @@ def networks_batch(seed: int = 0, clean: bool = False, A: int = 3) -> SampleBatc
         NetworkOutput("temperature"): 0.1 + normal(B, T).abs(),
         NetworkOutput("logp", proposal=now): normal(B, T),
         NetworkOutput("logp", next=True, proposal=now): normal(B, T),
+        **{NetworkOutput("critic", proposal=law): normal(B, T, 3, 2) for law in laws},
+        **{NetworkOutput("logp", proposal=law): normal(B, T, 3) for law in laws},
+        NetworkOutput("critic", **after, proposal=now, heads=2): normal(B, T, 2),
+        NetworkOutput("policy"): normal(B, T, 1),
+        NetworkOutput("policy", proposal=Proposal(of="every")): normal(B, T, 4, 1),
+        NetworkOutput("policy", **after, proposal=Proposal(target=True)): normal(B, T, 1),
+        NetworkOutput("price"): 0.1 + normal(B, T).abs(),
         NetworkOutput("action"): normal(B, T, A),
         NetworkOutput("action", proposal=now): normal(B, T, A),
     }

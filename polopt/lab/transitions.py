@@ -14,7 +14,7 @@ from polopt.experience import Experience
 from polopt.network_training import NetworkTraining
 from polopt.policies.heads import HeadName
 from polopt.policies.network import NetworkPolicy
-from polopt.sampling import spanning, transition_rows
+from polopt.sampling import WeightedLog, spanning, transition_rows
 from polopt.support import Support
 
 Log = Mapping[str, Tensor]
@@ -37,7 +37,24 @@ def decisions(
         "reward": reward(state, action),
         "terminated": torch.ones(count, dtype=torch.bool),
         "truncated": torch.zeros(count, dtype=torch.bool),
+        "following": torch.zeros(count, dtype=torch.int64),
     }
+
+
+def cliff(seed: int, count: int = 2000) -> Log:
+    """Returns a log of decisions within 0.2 of 0, with reward a. Beyond 0.25 the reward is -1, which the log does not
+    show."""
+
+    def act(s: Tensor, draw: torch.Generator) -> Tensor:
+        return 0.4 * torch.rand(len(s), generator=draw) - 0.2
+
+    return decisions(count, seed, act, lambda s, a: a)
+
+
+def reward_at_the_cliff(policy: NetworkPolicy) -> float:
+    """Returns the mean reward of a policy's greedy actions there."""
+    action = greedy_actions(policy, torch.linspace(-1, 1, 200))
+    return float(torch.where(action.abs() > 0.25, -1.0, action).mean())
 
 
 def endless_noise(count: int, seed: int) -> Log:
@@ -64,10 +81,17 @@ class LogSource:
     log: Log
     support: Support
     generator: torch.Generator
+    _weighted: WeightedLog | None = None
 
-    def logged_transitions(self, rows: int, *, n_steps: int = 1, gamma: float | None = None) -> Experience:
+    def logged_transitions(
+        self, rows: int, *, n_steps: int = 1, gamma: float | None = None, weights: Any = None
+    ) -> Experience:
         """See `sampling.source_protocols.LoggedTransitionSource`."""
-        place = torch.randint(len(self.log["reward"]), (rows,), generator=self.generator)
+        if weights is None:
+            place = torch.randint(len(self.log["reward"]), (rows,), generator=self.generator)
+        else:
+            self._weighted = self._weighted or WeightedLog(self.log, weights)
+            place = self._weighted.draw(rows, self.generator)
         return transition_rows(spanning(self.log, place, n_steps, gamma), self.support)
 
 

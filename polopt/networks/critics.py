@@ -28,6 +28,17 @@ class EnsembleLinear(nn.Module):
         return torch.baddbmm(self.bias, x, self.weight)
 
 
+class EnsembleLayerNorm(nn.Module):
+    """A layer norm [H, N, W] with a scale and shift of each of H heads."""
+
+    def __init__(self, heads: int, width: int) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.ones(heads, 1, width)), nn.Parameter(torch.zeros(heads, 1, width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.addcmul(self.bias, nn.functional.layer_norm(x, x.shape[-1:]), self.weight)
+
+
 class Ensemble(nn.Module):
     """H multilayer perceptrons of the same input: [..., in] to [..., H, out]."""
 
@@ -39,7 +50,7 @@ class Ensemble(nn.Module):
         layers: list[nn.Module] = []
         for inner, outer in itertools.pairwise(widths[:-1]):
             layers.append(EnsembleLinear(heads, inner, outer, generator))
-            layers += [nn.LayerNorm(outer)] if normalise else []
+            layers += [EnsembleLayerNorm(heads, outer)] if normalise else []
             layers.append(nn.Tanh() if activation == "tanh" else nn.ReLU())
         self.layers = nn.Sequential(*layers, EnsembleLinear(heads, widths[-2], widths[-1], generator))
 

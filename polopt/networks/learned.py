@@ -22,6 +22,7 @@ class LearnedNetwork(Part):
         policy.
     target_tau: the step of its target copy towards it, 0 to 1, where 1 copies; None if it has no target copy.
     target_every: minibatches between steps of the target copy.
+    every: minibatches between steps of the network itself.
     """
 
     name: str
@@ -31,6 +32,7 @@ class LearnedNetwork(Part):
     lr: float | None = None
     target_tau: float | None = None
     target_every: int = 1
+    every: int = 1
 
     def setup(self) -> None:
         if not re.fullmatch("[a-z][a-z0-9_]*", self.name) or self.name in PROPOSAL | {"policy"}:
@@ -42,8 +44,10 @@ class LearnedNetwork(Part):
             raise ValueError(f"networks.LearnedNetwork: lr must be > 0, found {self.lr}")
         if self.target_tau is not None and not 0 < self.target_tau <= 1:
             raise ValueError(f"networks.LearnedNetwork: target_tau must be in (0, 1], found {self.target_tau}")
-        if self.target_every < 1:
-            raise ValueError(f"networks.LearnedNetwork: target_every must be >= 1, found {self.target_every}")
+        if min(self.target_every, self.every) < 1:
+            raise ValueError(
+                f"networks.LearnedNetwork: target_every and every must be >= 1, found {self.target_every}, {self.every}"
+            )
 
 
 def critic(

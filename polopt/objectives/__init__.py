@@ -10,6 +10,12 @@ from polopt.objectives.compositions import (
     WithMetrics,
     with_imitation,
 )
+from polopt.objectives.conservative import (
+    ActionRegression,
+    ConservativeChoicePenalty,
+    ConservativePenalty,
+    ConservativePrice,
+)
 from polopt.objectives.distillation import Distillation, SampledDistillation
 from polopt.objectives.implicit import (
     DenoisingReward,
@@ -65,6 +71,7 @@ from polopt.objectives.weights import (
 )
 
 __all__ = [
+    "ActionRegression",
     "Aggregate",
     "AnchorRatio",
     "AuxiliaryLoss",
@@ -73,6 +80,9 @@ __all__ = [
     "BranchedObjective",
     "Clip",
     "ClipWeight",
+    "ConservativeChoicePenalty",
+    "ConservativePenalty",
+    "ConservativePrice",
     "DecisionMetric",
     "DenoisingReward",
     "Distillation",

@@ -76,7 +76,8 @@ class ExpectileError(Error):
 
 
 class NetworkRegression(NetworkObjective):
-    """aggregate( sum_h error(target - Q_h(s, a)) ), over the heads of a network at the logged decisions.
+    """aggregate( sum_h error(target - Q_h(s, a)) ) + sum coefficient * aggregate(regulariser), over the heads of a
+    network at the logged decisions.
 
     network: which one; of values of a state it is V(s).
     target: without gradient.
@@ -88,6 +89,7 @@ class NetworkRegression(NetworkObjective):
     network: str = "critic"
     target: Target = Backup()
     error: Error = SquaredError()
+    regularise: Sequence[Regulariser] = ()
     aggregate: Aggregate = TokenMean()
 
     @property
@@ -105,7 +107,8 @@ class NetworkRegression(NetworkObjective):
                 "value": self.aggregate(experience, heads.mean(-1)),
                 "target": self.aggregate(experience, target),
             }
-        return Loss(self.aggregate(experience, terms), metrics)
+        added, found = regularised(self.regularise, self.aggregate, experience, evaluation)
+        return Loss(self.aggregate(experience, terms) + added, metrics | found)
 
 
 class TemperatureLoss(NetworkObjective):

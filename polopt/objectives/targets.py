@@ -43,6 +43,7 @@ class ProposedActionValue(NextValue):
 
     critic: the network Q.
     over: what is taken of its heads.
+    heads: how many of them, drawn for each minibatch; None is all.
     temperature: the network alpha, or a number; 0 leaves the entropy out.
     target_policy: whether a' is an action of the policy's target copy.
     noise: standard deviation of Gaussian noise on a', in half widths of the actions' bounds.
@@ -53,6 +54,7 @@ class ProposedActionValue(NextValue):
 
     critic: str = "critic"
     over: Over = "min"
+    heads: int | None = None
     temperature: str | float = 0.0
     target_policy: bool = False
     noise: float = 0.0
@@ -64,8 +66,10 @@ class ProposedActionValue(NextValue):
                 f"objectives.ProposedActionValue: need noise >= 0 and noise_clip > 0, found {self.noise}, "
                 f"{self.noise_clip}"
             )
+        if self.heads is not None and self.heads < 1:
+            raise ValueError(f"objectives.ProposedActionValue: heads must be >= 1, found {self.heads}")
         proposal = Proposal(self.target_policy, self.noise, self.noise_clip)
-        self._value = NetworkOutput(self.critic, target=True, next=True, proposal=proposal)
+        self._value = NetworkOutput(self.critic, target=True, next=True, proposal=proposal, heads=self.heads)
         self._logp = NetworkOutput("logp", next=True, proposal=proposal)
 
     @property

@@ -18,6 +18,7 @@ from polopt.sampling.filters import (
 from polopt.sampling.fragments import Fragments
 from polopt.sampling.hindsight import GoalDistanceReward, GoalReward, HindsightReplay
 from polopt.sampling.histories import History, fit, predictor_loss
+from polopt.sampling.log_weights import LogWeights, TrajectoryWeights, WeightedLog
 from polopt.sampling.lookahead import Lookahead
 from polopt.sampling.opponents import AveragedPolicy, OpponentPolicy, OpponentRollouts, ReferenceMixture, with_opponents
 from polopt.sampling.partial_rollouts import PartialRollouts
@@ -66,6 +67,7 @@ __all__ = [
     "InContext",
     "LastAction",
     "LocalPool",
+    "LogWeights",
     "Lookahead",
     "MatchedRows",
     "MixedGroups",
@@ -101,12 +103,14 @@ __all__ = [
     "TaskTable",
     "TopK",
     "TopPredicted",
+    "TrajectoryWeights",
     "TransitionReplay",
     "UncertainTokens",
     "UniformTasks",
     "UniqueAnswers",
     "UsesPredictor",
     "WeightBank",
+    "WeightedLog",
     "WithDemonstrations",
     "WithSolutions",
     "WithTexts",

@@ -295,9 +295,11 @@ class GoalTransitionSource(Protocol):
 class LoggedTransitionSource(Protocol):
     """A source that has a log of transitions."""
 
-    def logged_transitions(self, rows: int, *, n_steps: int = 1, gamma: float | None = None) -> Experience:
-        """Draws transitions of the log, uniformly and with replacement, as `TransitionSource.transitions` returns
-        them."""
+    def logged_transitions(
+        self, rows: int, *, n_steps: int = 1, gamma: float | None = None, weights: Any = None
+    ) -> Experience:
+        """Draws transitions of the log with replacement, as `TransitionSource.transitions` returns them, in proportion
+        to the weights of a `sampling.LogWeights`; None is uniform."""
         ...
 
 

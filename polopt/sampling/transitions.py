@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from polopt.experience import Experience
+from polopt.sampling.log_weights import LogWeights
 from polopt.sampling.parts import Sampling
 from polopt.sampling.policy_inputs import PolicyInput
 from polopt.sampling.source_protocols import LoggedTransitionSource, TransitionSource
@@ -35,6 +36,7 @@ class TransitionReplay(Sampling):
     gamma: discount of those rewards; not None, the batch has `extras["discount"]` [B, 1], gamma^k of a transition of k
         decisions.
     logged: share of the rows that are drawn from the source's log instead, 0 to 1; 1 plays nothing.
+    weights: of the log's transitions, in proportion to which they are drawn; None is uniform.
     policy_input: what the policy reads beside the observation, held for an episode and stored with each transition.
     group: rows of a group, for losses that compare the rows of one; a minibatch holds whole groups.
     """
@@ -48,6 +50,7 @@ class TransitionReplay(Sampling):
     n_steps: int = 1
     gamma: float | None = None
     logged: float = 0.0
+    weights: LogWeights | None = None
     policy_input: PolicyInput | None = None
     group: int = 1
 
@@ -67,6 +70,8 @@ class TransitionReplay(Sampling):
             raise ValueError(f"sampling.TransitionReplay: n_steps = {self.n_steps} needs gamma, found none")
         if self.noise and any(values):
             raise ValueError("sampling.TransitionReplay: noise is for vectors and epsilon for choices; set one to 0")
+        if self.weights is not None and not self.logged:
+            raise ValueError("sampling.TransitionReplay: weights are of the log, and logged = 0 draws none of it")
         if self.start > self.capacity:
             raise ValueError(
                 f"sampling.TransitionReplay: start = {self.start} transitions do not fit into capacity = "
@@ -94,7 +99,7 @@ class TransitionReplay(Sampling):
             parts.append(self.stored(source, self.rows - logged))
         if logged:
             log: LoggedTransitionSource = source
-            parts.append(log.logged_transitions(logged, n_steps=self.n_steps, gamma=self.gamma))
+            parts.append(log.logged_transitions(logged, n_steps=self.n_steps, gamma=self.gamma, weights=self.weights))
         batch = parts[0] if len(parts) == 1 else Experience.join(parts)
         return batch.replace(group=torch.arange(self.rows, device=batch.device) // self.group)
 

@@ -22,7 +22,7 @@ from polopt.config import ConfigError
 from polopt.experience import Experience
 from polopt.metrics import Interval, t_interval
 from polopt.outputs import POLICY, output_of
-from polopt.policies.heads import HeadError
+from polopt.policies.heads import Bounded, HeadError
 from polopt.policies.network import NetworkPolicy
 from polopt.policies.rule import RulePolicy
 from polopt.sampling import HindsightReplay, PolicyInput, TransitionReplay, policy_input_of
@@ -148,18 +148,24 @@ class ControlDomain(NetworkDomain):
         """Refuses an algorithm that reads of the policy what its head has not."""
         head = self.policy.head
         outputs = [output for name in algorithm.required_outputs if (output := output_of(name)) is not None]
-        proposals = [output for output in outputs if output.proposal is not None]
+        proposals = [(output, output.proposal) for output in outputs if output.proposal is not None]
         if any(output.network == POLICY for output in outputs) and head.name != "action_values":
             raise ConfigError(
                 f"stages.{stage}: its policy's outputs are the values of choices; set policy.head to action_values, "
                 f"which needs Discrete actions, and the environment's are {self.evaluated.single_action_space}"
             )
-        if any(not output.next for output in proposals) and not head.reparameterised:
+        differentiated = [each for output, each in proposals if not output.next and not each.several]
+        if differentiated and not head.reparameterised:
             raise ConfigError(
                 f"stages.{stage}: its policy climbs a critic's value through its action, and a choice has no gradient; "
                 "take an environment whose actions are a Box, or another method, as ppo"
             )
-        reads_logp = algorithm.objective.reads_logp or any(output.network == "logp" for output in proposals)
+        if any(proposal.of == "uniform" for _, proposal in proposals) and not isinstance(head, Bounded):
+            raise ConfigError(
+                f"stages.{stage}: it draws uniformly random actions, and policy.head = {head.name!r} has no bounds; "
+                "set it to squashed_gaussian, which needs a bounded Box"
+            )
+        reads_logp = algorithm.objective.reads_logp or any(output.network == "logp" for output, _ in proposals)
         if reads_logp and not head.stochastic:
             fix = "squashed_gaussian" if head.name == "deterministic" else "categorical"
             raise ConfigError(
@@ -184,18 +190,6 @@ class ControlDomain(NetworkDomain):
                 "folder of a run that stored some"
             )
 
-    def _inputs(self) -> dict[str, PolicyInput]:
-        """Returns what the policy of every stage reads beside the observation, by name."""
-        found = {name: policy_input_of(algorithm.sampling) for name, algorithm in self.algorithms.items()}
-        stage, first = next(iter(found.items()))
-        for other, given in found.items():
-            if repr(given) != repr(first):
-                raise ConfigError(
-                    f"stages.{other}: its policy reads {given} beside the observation, and that of stages.{stage} "
-                    f"{first}; give both stages the same sampling.policy_input"
-                )
-        return {} if first is None else {first.name: first}
-
     def _check_exploration(self, stage: str, algorithm: Algorithm) -> None:
         """Refuses random actions that do not fit the environment's."""
         sampling, space = algorithm.sampling, self.evaluated.single_action_space
@@ -217,6 +211,18 @@ class ControlDomain(NetworkDomain):
                 f"stages.{stage}: uniform and noisy actions need bounds, and the environment's are {space}; set the "
                 "method's start and noise to 0"
             )
+
+    def _inputs(self) -> dict[str, PolicyInput]:
+        """Returns what the policy of every stage reads beside the observation, by name."""
+        found = {name: policy_input_of(algorithm.sampling) for name, algorithm in self.algorithms.items()}
+        stage, first = next(iter(found.items()))
+        for other, given in found.items():
+            if repr(given) != repr(first):
+                raise ConfigError(
+                    f"stages.{other}: its policy reads {given} beside the observation, and that of stages.{stage} "
+                    f"{first}; give both stages the same sampling.policy_input"
+                )
+        return {} if first is None else {first.name: first}
 
     def _logged(self) -> dict[str, Tensor] | None:
         path = self.recipe.transitions

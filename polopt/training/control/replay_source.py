@@ -12,7 +12,7 @@ from torch import Generator, Tensor
 
 from polopt.experience import Experience
 from polopt.policies.network import Action, NetworkPolicy
-from polopt.sampling import PolicyInput, spanning, transition_rows
+from polopt.sampling import PolicyInput, WeightedLog, spanning, transition_rows
 from polopt.training.control.source import StepSource
 from polopt.training.control.transition_store import TransitionStore
 
@@ -108,6 +108,7 @@ class ReplaySource(StepSource):
         # The number of the row that holds each copy's latest decision, -1 where its episode is over or was cut.
         self._latest = torch.full((self.rows,), -1)
         self._epsilon = 0.0
+        self._weighted: WeightedLog | None = None
         self._ended: list[tuple[float, float, bool]] = []
 
     def fragments(self, steps: int, *, greedy: bool = False) -> Experience:
@@ -124,8 +125,9 @@ class ReplaySource(StepSource):
         return found
 
     def exploration(self) -> dict[str, float]:
-        """Returns the metrics of the exploration in the last fragment."""
-        return {"epsilon": self._epsilon} if self._epsilon else {}
+        """Returns the metrics of the exploration in the last fragment, and of the log's weights."""
+        weighted = {} if self._weighted is None else self._weighted.metrics
+        return weighted | ({"epsilon": self._epsilon} if self._epsilon else {})
 
     def transitions(
         self,
@@ -155,10 +157,16 @@ class ReplaySource(StepSource):
             return EpsilonGreedyPolicy(self.policy, epsilon)
         return NoisyPolicy(self.policy, noise, self._low, self._high) if noise else self.policy
 
-    def logged_transitions(self, rows: int, *, n_steps: int = 1, gamma: float | None = None) -> Experience:
+    def logged_transitions(
+        self, rows: int, *, n_steps: int = 1, gamma: float | None = None, weights: Any = None
+    ) -> Experience:
         """See `sampling.source_protocols.LoggedTransitionSource`."""
         assert self.logged is not None  # refused at the door
-        place = torch.randint(len(self.logged["reward"]), (rows,), generator=self.generator)
+        if weights is None:
+            place = torch.randint(len(self.logged["reward"]), (rows,), generator=self.generator)
+        else:
+            self._weighted = self._weighted or WeightedLog(self.logged, weights)
+            place = self._weighted.draw(rows, self.generator)
         drawn = spanning(self.logged, place, n_steps, gamma)
         return transition_rows(drawn, self.policy.head.support).to(self.policy.device)
 
@@ -203,10 +211,9 @@ class ReplaySource(StepSource):
         """Returns the decisions of fragments, one a row; steps that reset a copy are left out. following: 1 where the
         next row is the next decision of the same episode, else 0."""
         mask, extras = played.mask, played.extras
-        copy = mask.nonzero()[:, 0]
-        following = torch.zeros_like(copy)
-        over = (played.terminated | played.truncated)[mask]
-        following[:-1] = ((copy[1:] == copy[:-1]) & ~over[:-1]).long()
+        number = mask.nonzero()[:, 0]
+        following = torch.zeros_like(number)
+        following[:-1] = ((number[1:] == number[:-1]) & ~(played.terminated | played.truncated)[mask][:-1]).long()
         given = () if self.policy_input is None else (self.policy_input.name,)
         return {
             "observation": extras["observation"][:, :-1][mask],
