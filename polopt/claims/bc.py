@@ -1,5 +1,7 @@
 """This program measures what imitation of logged actions is."""
 
+import dataclasses
+
 import torch
 from torch import Tensor
 
@@ -46,6 +48,8 @@ def other_rows(replace: Replace) -> None:
 
     def forward(self: ActionRegression, experience: Experience, evaluation: Evaluation) -> Loss:
         action = evaluation.extras["network.action"].roll(1, 0)
-        return right(self, experience, evaluation.replace(extras={**evaluation.extras, "network.action": action}))
+        return right(
+            self, experience, dataclasses.replace(evaluation, extras={**evaluation.extras, "network.action": action})
+        )
 
     replace(ActionRegression, "forward", forward)
