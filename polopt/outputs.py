@@ -17,8 +17,8 @@ PROPOSAL = frozenset({"action", "logp"})
 POLICY = "policy"
 
 
-Law = Literal["policy", "uniform", "every"]
-_LAWS: dict[str, Law] = {"uniform": "uniform", "every": "every"}
+ProposedBy = Literal["policy", "uniform", "every"]
+_LAWS: dict[str, ProposedBy] = {"uniform": "uniform", "every": "every"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Proposal:
     noise: float = 0.0
     clip: float = 0.5
     draws: int = 0
-    of: Law = "policy"
+    of: ProposedBy = "policy"
     after: bool = False
 
     @property

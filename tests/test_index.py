@@ -100,8 +100,8 @@ def test_a_name_is_guessed_only_from_a_slip() -> None:
         "vapo",
         "gmpo",
         "reinforce++",
-        "dqn",
-        "ddpg",
+        "c51",
+        "tqc",
         "a2c",
     ):
         assert "did you mean" not in unknown_method(name, known)

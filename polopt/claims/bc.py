@@ -48,7 +48,8 @@ def other_rows(replace: Replace) -> None:
 
     def forward(self: ActionRegression, experience: Experience, evaluation: Evaluation) -> Loss:
         action = evaluation.extras["network.action"].roll(1, 0)
-        moved = dataclasses.replace(evaluation, extras={**evaluation.extras, "network.action": action})
-        return right(self, experience, moved)
+        return right(
+            self, experience, dataclasses.replace(evaluation, extras={**evaluation.extras, "network.action": action})
+        )
 
     replace(ActionRegression, "forward", forward)

@@ -42,13 +42,10 @@ def rlpd(
     and a layer norm after each hidden layer of the critics. logged: share of the batch drawn from the recipe's
     `transitions`, the rest is played. updates: minibatches between steps of the policy and of alpha. entropy_backup:
     whether y has its last term. entropy, gamma, tau, start, capacity, steps: as in `sac`. batch: of all minibatches,
-    of which a stage should have `updates`: 20 of 256.
-
-    A share of each batch, not of each minibatch, is logged; minibatches of a shuffled batch have it on average.
+    of which a stage should have `updates`: 20 of 256. Half of the batch is logged, of its minibatches on average.
     """
-    parent = sac(
-        gamma=gamma, tau=tau, entropy=entropy, batch=batch, start=start, capacity=capacity, steps=steps, hidden=hidden
-    )
+    replay = {"batch": batch, "start": start, "capacity": capacity, "steps": steps}
+    parent = sac(gamma=gamma, tau=tau, entropy=entropy, hidden=hidden, **replay)
     changes: dict[str, Any] = {
         "sampling.logged": logged,
         "networks.0.network.heads": heads,

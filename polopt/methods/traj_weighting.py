@@ -1,5 +1,6 @@
 """Trajectory weighting: an offline learner draws its transitions from the better trajectories of a mixed log."""
 
+from collections.abc import Callable, Mapping
 from typing import Literal
 
 from polopt.algorithm import Algorithm
@@ -9,7 +10,7 @@ from polopt.methods.iql import iql
 from polopt.methods.td3_bc import td3_bc
 from polopt.sampling import TrajectoryWeights
 
-LEARNERS = {"cql": cql, "iql": iql, "td3-bc": td3_bc}
+LEARNERS: Mapping[str, Callable[..., Algorithm]] = {"cql": cql, "iql": iql, "td3-bc": td3_bc}
 
 
 @method(

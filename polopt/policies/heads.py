@@ -126,7 +126,7 @@ class Categorical(Head):
         return categorical_divergence(old[0], new[0])
 
 
-class ActionValues(Head):
+class ChoiceValues(Head):
     """The values Q(s, .) of n choices, of which the largest legal one is taken. Its logp is 0, without meaning."""
 
     name = "action_values"
@@ -333,7 +333,7 @@ def head_of(name: HeadName, actions: int | None, low: Sequence[float] | None, hi
         found, fix = ("a box", "gaussian") if actions is None else (f"{actions} choices", "categorical")
         raise HeadError(f"policy.head = {name!r} does not fit the environment's actions, {found}; set it to {fix}")
     if actions is not None:
-        return ActionValues(actions) if name == "action_values" else Categorical(actions)
+        return ChoiceValues(actions) if name == "action_values" else Categorical(actions)
     assert low is not None
     assert high is not None
     if name == "gaussian":
