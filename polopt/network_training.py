@@ -96,7 +96,14 @@ class NetworkEvaluator:
                 return action if output.network == "action" else logp
         module = (self.targets if output.target else self.modules)[output.network]
         names = self.specs[output.network].network.inputs
-        inputs = (self._input(name, experience, state, action, output.next) for name in names)
+        inputs = [self._input(name, experience, state, action, output.next) for name in names]
+        if output.column is not None:
+            several = experience.extras[output.column]
+            wide = (*several.shape[:-1], -1)
+            inputs = [
+                several if name == "action" else value[:, :, None].expand(wide)
+                for name, value in zip(names, inputs, strict=True)
+            ]
         with torch.set_grad_enabled(torch.is_grad_enabled() and not output.target):
             found: Tensor = module(*inputs)
         return found

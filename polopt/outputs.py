@@ -8,6 +8,7 @@ import re
 NAME = re.compile(
     r"extras\.network\.(?P<network>[a-z][a-z0-9_]*)(?P<target>\.target)?(?P<next>\.next)?"
     r"(?:\.(?P<action>policy_target|policy)(?:~(?P<noise>[0-9.e-]+),(?P<clip>[0-9.e-]+))?)?"
+    r"(?:\.at_(?P<column>[a-z][a-z0-9_]*))?"
 )
 # Outputs of the policy itself at the action that it proposes: the action and its log-probability.
 PROPOSAL = frozenset({"action", "logp"})
@@ -38,13 +39,15 @@ class NetworkOutput:
     network: its name among the algorithm's networks, or `action` or `logp`, of a proposal itself; `action` of no
         proposal is the logged one. Actions are scaled from their bounds to [-1, 1]. target: of its
     target copy. next: at the state after the decision in place of the one before it. proposal: at an action of the
-    policy in place of the logged one.
+    policy in place of the logged one. column: at each of several actions in place of one, `extras.COLUMN`
+        [B, T, K, A], scaled as they are; the output is [B, T, K, ...].
     """
 
     network: str
     target: bool = False
     next: bool = False
     proposal: Proposal | None = None
+    column: str | None = None
 
     @property
     def name(self) -> str:
@@ -52,7 +55,8 @@ class NetworkOutput:
         `extras.`."""
         action = "" if self.proposal is None else f".{self.proposal.name}"
         target, state = ".target" if self.target else "", ".next" if self.next else ""
-        return f"extras.network.{self.network}{target}{state}{action}"
+        at = "" if self.column is None else f".at_{self.column}"
+        return f"extras.network.{self.network}{target}{state}{action}{at}"
 
 
 def output_of(name: str) -> NetworkOutput | None:
@@ -64,4 +68,5 @@ def output_of(name: str) -> NetworkOutput | None:
     if found["action"] is not None:
         noise = {} if found["noise"] is None else {"noise": float(found["noise"]), "clip": float(found["clip"])}
         proposal = Proposal(target=found["action"] == "policy_target", **noise)
-    return NetworkOutput(found["network"], found["target"] is not None, found["next"] is not None, proposal)
+    ends = found["target"] is not None, found["next"] is not None
+    return NetworkOutput(found["network"], *ends, proposal, found["column"])

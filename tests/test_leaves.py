@@ -31,7 +31,7 @@ ANCESTORS = {
         "ipo",
     ),
     *("pdcfr_plus", "pdis", "ppo", "psro"),
-    *("online_dpo", "raft", "rebel", "reinforce", "rloo", "sdpo", "sft", "spo", "sppo", "td3"),
+    *("online_dpo", "raft", "rebel", "reinforce", "rloo", "sac", "sdpo", "sft", "spo", "sppo", "td3"),
 }
 
 

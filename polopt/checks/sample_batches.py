@@ -80,7 +80,7 @@ def poison_like(x: Tensor) -> Tensor:
 
 
 def poisoned(x: Tensor, mask: Tensor) -> Tensor:
-    return torch.where(mask if x.ndim == 2 else mask[..., None], x, poison_like(x))
+    return torch.where(mask[(..., *[None] * (x.ndim - 2))], x, poison_like(x))
 
 
 def below_0(x: Tensor) -> Tensor:
@@ -225,15 +225,15 @@ def networks_batch(seed: int = 0, clean: bool = False, A: int = 3) -> SampleBatc
     batch, g = random_batch(seed, clean=clean), torch.Generator().manual_seed(100 + seed)
     B, T = batch.mask.shape
     normal = lambda *shape: torch.randn(*shape, generator=g, dtype=torch.float64)  # noqa: E731
-    now, after = Proposal(), {"target": True, "next": True}
+    now = Proposal()
     smooth = Proposal(target=True, noise=0.2)
     outputs = {
         NetworkOutput("critic"): normal(B, T, 2),
         NetworkOutput("critic", target=True): normal(B, T, 2),
         NetworkOutput("critic", proposal=now): normal(B, T, 2),
         NetworkOutput("critic", target=True, proposal=now): normal(B, T, 2),
-        NetworkOutput("critic", **after, proposal=now): normal(B, T, 2),
-        NetworkOutput("critic", **after, proposal=smooth): normal(B, T, 2),
+        NetworkOutput("critic", target=True, next=True, proposal=now): normal(B, T, 2),
+        NetworkOutput("critic", target=True, next=True, proposal=smooth): normal(B, T, 2),
         NetworkOutput("value"): normal(B, T),
         NetworkOutput("value", next=True): normal(B, T),
         NetworkOutput("temperature"): 0.1 + normal(B, T).abs(),

@@ -72,6 +72,7 @@ def value_at_the_peak(smoothing: float, seed: int) -> float:
     log = endless_noise(20_000, seed)
     rows = transition_rows({**log, "reward": torch.zeros(20_000)}, policy.head.support)
     objective = made.networks[0].objective
+    assert objective is not None
     with torch.no_grad():
         target: Target = objective.target  # type: ignore[assignment]
         return float(target(rows, networks.evaluate(rows, objective)).mean())

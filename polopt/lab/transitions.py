@@ -13,7 +13,7 @@ from polopt.experience import Experience
 from polopt.network_training import NetworkTraining
 from polopt.policies.heads import HeadName
 from polopt.policies.network import NetworkPolicy
-from polopt.sampling import transition_rows
+from polopt.sampling import policy_input_of, transition_rows
 from polopt.support import Support
 
 Log = Mapping[str, Tensor]
@@ -79,6 +79,7 @@ def learned_from(
     """
     draw = torch.Generator().manual_seed(seed)
     algorithm = algorithm.but({"sampling.logged": 1.0, "sampling.rows": batch})
+    given = policy_input_of(algorithm.sampling)
     policy = NetworkPolicy(
         observations=log["observation"].shape[1],
         dimensions=log["action"].shape[1],
@@ -88,6 +89,8 @@ def learned_from(
         hidden=(32, 32),
         activation="relu",
         seed=seed,
+        trunk=algorithm.trunk,
+        inputs={} if given is None else {given.name: given.width(log["action"].shape[1])},
     )
     source = LogSource(log, policy.head.support, draw)
     networks = NetworkTraining(policy, algorithm, lr, draw)

@@ -13,7 +13,7 @@ from torch.nn.functional import softplus
 from polopt.errors import UserError
 from polopt.support import PLAIN, Density, Support
 
-HeadName = Literal["categorical", "gaussian", "squashed_gaussian", "beta", "deterministic"]
+HeadName = Literal["categorical", "gaussian", "squashed_gaussian", "beta", "dirichlet", "deterministic"]
 # The logarithm of the standard deviation is kept in this range.
 LOG_STD = (-20.0, 2.0)
 # Actions are kept this far inside of their bounds, as a fraction of the range, where a density has to be computed.
@@ -43,6 +43,7 @@ class Head(nn.Module):
     free_std: whether the logarithm of the standard deviation, [A], is a parameter of the policy that no state changes.
     reparameterised: whether a sample is a differentiable function of the law.
     support: of its log-probabilities; log-densities may be above 0.
+    whole_box: whether any action of the space is one of the head's.
     """
 
     name: HeadName
@@ -50,6 +51,7 @@ class Head(nn.Module):
     free_std = False
     reparameterised = True
     support: Support = Density()
+    whole_box = True
 
     def law(self, output: Tensor, log_std: Tensor | None = None, legal: Tensor | None = None) -> Law:
         """Returns the law for network outputs [..., outputs]. legal: [..., n] bool, the choices that may be taken."""
@@ -246,6 +248,50 @@ class Beta(Bounded):
         return (_log_beta(alpha, beta) - pulls + self.range.log()).sum(-1)
 
 
+class Dirichlet(Head):
+    """A Dirichlet distribution with concentrations 1 + softplus(output), > 1: shares of a whole, >= 0 with sum 1.
+
+    The density is with regard to the first A - 1 shares. A given action is divided by its sum first.
+
+    Raises:
+        HeadError: the box is not [0, 1]^A with A >= 2.
+    """
+
+    name = "dirichlet"
+    whole_box = False
+
+    def __init__(self, low: Sequence[float], high: Sequence[float]) -> None:
+        super().__init__()
+        if len(low) < 2 or any(low) or any(bound != 1 for bound in high):
+            raise HeadError(
+                f"policy.head = 'dirichlet' needs two shares or more, each from 0 to 1, found {[*low]!s:.60} to "
+                f"{[*high]!s:.60}; set it to beta"
+            )
+        self.outputs = len(low)
+
+    def law(self, output: Tensor, log_std: Tensor | None = None, legal: Tensor | None = None) -> Law:
+        return (1 + softplus(output),)
+
+    def sample(self, law: Law, generator: Generator) -> Action:
+        action = _dirichlet(law[0], generator)
+        return Action(action, self.logp(law, action))
+
+    def mode(self, law: Law) -> Tensor:
+        return (law[0] - 1) / (law[0] - 1).sum(-1, keepdim=True)
+
+    def logp(self, law: Law, action: Tensor) -> Tensor:
+        (alpha,) = law
+        x = action.clamp(min=MARGIN)
+        x = x / x.sum(-1, keepdim=True)
+        return ((alpha - 1) * x.log()).sum(-1) - _log_shares(alpha)
+
+    def entropy(self, law: Law) -> Tensor:
+        (alpha,) = law
+        total = alpha.sum(-1)
+        pulls = (total - alpha.shape[-1]) * total.digamma() - ((alpha - 1) * alpha.digamma()).sum(-1)
+        return _log_shares(alpha) + pulls
+
+
 class Deterministic(Bounded):
     """One action in each state: tanh of the output, scaled to the box's bounds. Its logp is 0, without meaning."""
 
@@ -285,6 +331,7 @@ def head_of(name: HeadName, actions: int | None, low: Sequence[float] | None, hi
     if name == "gaussian":
         return Gaussian(len(low))
     heads: dict[str, Any] = {"squashed_gaussian": SquashedGaussian, "beta": Beta, "deterministic": Deterministic}
+    heads["dirichlet"] = Dirichlet
     made: Head = heads[name](low, high)
     return made
 
@@ -296,6 +343,11 @@ def _normal(x: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:
 
 def _log_beta(alpha: Tensor, beta: Tensor) -> Tensor:
     return alpha.lgamma() + beta.lgamma() - (alpha + beta).lgamma()
+
+
+def _log_shares(alpha: Tensor) -> Tensor:
+    """Returns the logarithm of a Dirichlet distribution's normaliser."""
+    return alpha.lgamma().sum(-1) - alpha.sum(-1).lgamma()
 
 
 class _Dirichlet(torch.autograd.Function):

@@ -20,6 +20,7 @@ from polopt.capabilities import CORE_FIELDS, Capabilities
 from polopt.config import ConfigError
 from polopt.experience import Experience
 from polopt.metrics import Interval, t_interval
+from polopt.networks import Trunk
 from polopt.outputs import output_of
 from polopt.policies.heads import HeadError
 from polopt.policies.network import NetworkPolicy
@@ -102,7 +103,7 @@ class ControlDomain(NetworkDomain):
         self._opened: list[VectorEnv] = []
         self._folder = Path()
         self.evaluated = self._environments(min(COPIES, recipe.evaluation.problems))
-        self.set_policy(_policy_for(self.evaluated, recipe, self._inputs()))
+        self.set_policy(_policy_for(self.evaluated, recipe, self._inputs(), self._trunk()))
         self.policy.compiled = recipe.compiled
         for name, algorithm in self.algorithms.items():
             self._check_head(name, algorithm)
@@ -126,6 +127,11 @@ class ControlDomain(NetworkDomain):
             )
         sampling, space = algorithm.sampling, self.evaluated.single_action_space
         drawn = isinstance(sampling, TransitionReplay) and sampling.logged < 1 and (sampling.start or sampling.noise)
+        if drawn and not head.whole_box:
+            raise ConfigError(
+                f"stages.{stage}: uniform and noisy actions are no shares of a whole, as those of policy.head = "
+                f"{head.name!r}; set the method's start and noise to 0"
+            )
         if drawn and not ((isinstance(space, Box) and space.is_bounded()) or isinstance(space, Discrete)):
             raise ConfigError(
                 f"stages.{stage}: uniform and noisy actions need bounds, and the environment's are {space}; set the "
@@ -148,6 +154,21 @@ class ControlDomain(NetworkDomain):
                     f"{first}; give both stages the same sampling.policy_input"
                 )
         return {} if first is None else {first.name: first}
+
+    def _trunk(self) -> Trunk | None:
+        """Returns the architecture of the policy of every stage; None for perceptrons."""
+        trunks = {repr(algorithm.trunk): algorithm.trunk for algorithm in self.algorithms.values()}
+        if len(trunks) > 1:
+            raise ConfigError(
+                f"stages: their policies have different trunks, {', '.join(trunks)}; give all stages the same trunk"
+            )
+        return next(iter(trunks.values()))
+
+    def _evaluation_input(self, stage: str) -> PolicyInput | None:
+        """Returns what the policy reads beside the observation while it is measured."""
+        algorithm = self.algorithms[stage]
+        own = [given for part in algorithm.relabel if (given := part.evaluation_input()) is not None]
+        return own[-1] if own else policy_input_of(algorithm.sampling)
 
     def _logged(self) -> dict[str, Tensor] | None:
         path = self.recipe.transitions
@@ -186,7 +207,7 @@ class ControlDomain(NetworkDomain):
             self.policy,
             seed=seed,
             greedy=evaluation.greedy,
-            policy_input=next(iter(self._inputs().values()), None),
+            policy_input=self._evaluation_input(list(self.algorithms)[-1]),
         )
         if found is not None:
             (folder / CLIP).write_bytes(animated_png(*found))
@@ -254,7 +275,7 @@ class ControlDomain(NetworkDomain):
             policy,
             seed=seed % 2**31,
             generator=torch.Generator().manual_seed(seed),
-            policy_input=policy_input_of(self.algorithms[stage].sampling),
+            policy_input=self._evaluation_input(stage),
         )
         copies = environments.num_envs
         targets = torch.tensor([problems // copies + (i < problems % copies) for i in range(copies)])
@@ -271,7 +292,9 @@ class ControlDomain(NetworkDomain):
         return ReturnScore(returns, [length for _, length in episodes], t_interval(returns))
 
 
-def _policy_for(environments: VectorEnv, recipe: ControlRecipe, inputs: Mapping[str, PolicyInput]) -> NetworkPolicy:
+def _policy_for(
+    environments: VectorEnv, recipe: ControlRecipe, inputs: Mapping[str, PolicyInput], trunk: Trunk | None
+) -> NetworkPolicy:
     observed, decided = environments.single_observation_space, environments.single_action_space
     if isinstance(observed, Dict) and {*observed.spaces} == {"observation", ACTION_MASK}:
         observed = observed["observation"]
@@ -293,7 +316,7 @@ def _policy_for(environments: VectorEnv, recipe: ControlRecipe, inputs: Mapping[
         )
     try:
         widths = {name: given.width(settings.get("dimensions")) for name, given in inputs.items()}
-        settings |= {"inputs": widths}
+        settings |= {"inputs": widths, "trunk": trunk}
         return NetworkPolicy(**settings, **recipe.policy.model_dump(), seed=recipe.seed_of("policy"))
     except (HeadError, ValueError) as error:
         raise ConfigError(str(error)) from None
