@@ -31,11 +31,12 @@ if TYPE_CHECKING:
         schedules,
         solvers,
         teachers,
+        updates,
     )
-    from polopt.algorithm import Algorithm, add_metrics
+    from polopt.algorithm import Algorithm
     from polopt.api import RunHandle, compare, evaluate, load_run, resume, train
     from polopt.catalogue import cite, find, method, metric, solver
-    from polopt.evaluation import Evaluation, Loss
+    from polopt.evaluation import Evaluation, Loss, add_metrics
     from polopt.experience import Experience
     from polopt.fields import ExperienceError
     from polopt.index import slugs
@@ -61,7 +62,7 @@ _MODULE_OF = {
     "RunHandle": "api",
     "Support": "support",
     "SupportError": "support",
-    "add_metrics": "algorithm",
+    "add_metrics": "evaluation",
     "backends": "",
     "build": "part",
     "checks": "",
@@ -95,6 +96,7 @@ _MODULE_OF = {
     "solvers": "",
     "teachers": "",
     "train": "api",
+    "updates": "",
 }
 
 __all__ = [
@@ -144,6 +146,7 @@ __all__ = [
     "solvers",
     "teachers",
     "train",
+    "updates",
 ]
 
 if not TYPE_CHECKING:  # a type checker takes the imports above

@@ -11,7 +11,7 @@ PAIRS = (
     "policy's own"
 )
 LABELS = "it is not here yet; `kto` learns from answers marked good or bad beforehand, too"
-VALUES = "it is not here yet; `sac` and `td3` learn a Q-function from replayed transitions, `iql` from logged ones"
+VALUES = "it is not here yet; `dqn`, `sac` and `td3` learn values from replayed transitions, `iql` from logged ones"
 NOT_YET = "it is not here yet"
 BATCH = (
     "it is not here by name; `grpo` has its advantage with credit.GroupMean and credit.GroupStd within "
@@ -28,13 +28,11 @@ ABSENT = {
     **dict.fromkeys(("iterative-dpo", "xpo", "dno"), PAIRS),
     "spin": PAIRS,
     "bco": LABELS,
-    **dict.fromkeys(("dqn", "ddqn", "double-dqn", "rainbow", "c51", "qr-dqn", "iqn"), VALUES),
+    **dict.fromkeys(("ddqn", "double-dqn"), "it is `dqn` with double=True"),
+    **dict.fromkeys(("rainbow", "c51", "qr-dqn", "iqn"), VALUES),
     **dict.fromkeys(("redq", "tqc", "cql", "bcq"), VALUES),
     "ddpg": "it is not here by name; `td3` is it with delay=1, smoothing=0 and one critic head",
-    "a2c": f"{NOT_YET}; `ppo` with one epoch and one minibatch a batch takes the same first step",
-    "a3c": f"{NOT_YET}; `ppo` with one epoch and one minibatch a batch takes the same first step as A2C",
-    "trpo": f"{NOT_YET}; `ppo` replaces its constrained step by a clip",
-    "npg": f"{NOT_YET}; `ppo` replaces a constrained step by a clip",
+    "a3c": f"{NOT_YET}; `a2c` is its synchronous form",
     "mpo": f"{NOT_YET}; `mpo-meta` and `mpo-easyhard` are other methods of that abbreviation",
     "impala": f"{NOT_YET}; `ppo` is the actor-critic method here",
     "appo": f"{NOT_YET}; `ppo` is the method that it runs asynchronously",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -15,17 +15,18 @@ from polopt.fields import ExperienceError
 from polopt.names import nearest
 from polopt.networks import LearnedNetwork, Relabel, Trunk
 from polopt.objectives import Objective, Surrogate
-from polopt.outputs import PROPOSAL, output_of
+from polopt.outputs import POLICY, PROPOSAL, output_of
 from polopt.part import Part
 from polopt.rewards import OutcomeReward, Reward
 from polopt.sampling import Rollouts, Sampling, Select, select_rows
 from polopt.schedules import Schedule, now
 from polopt.teachers import TeacherSpec
+from polopt.updates import AdamW, UpdateRule
 from polopt.values import check_values
 
 
 class Algorithm(Part):
-    """sampling -> reward -> credit -> select -> objective.
+    """sampling -> reward -> credit -> select -> objective -> update.
 
     select: filters, in order, of the rows, and of their decisions, to learn from, given the advantages. A
     decision that is left out stays context.
@@ -36,7 +37,8 @@ class Algorithm(Part):
     trunk: the policy's architecture, where the method is one of it; None for perceptrons.
     relabel: columns that networks give a minibatch before they learn from it, as a reward.
     policy_every: minibatches between steps of the policy. policy_target_tau: the step of the policy's target copy
-    towards it after each of its steps; None if it has none.
+    towards it, where 1 copies; None if it has none. policy_target_every: steps of the policy between those of the copy.
+    update: how the gradient of the loss becomes a step of the policy.
 
     `algorithm.but(credit=..., **{"objective.trust.high": 0.28})` is a changed copy, and
     `polopt.part_diff.diff(a, b)` lists the differences.
@@ -56,12 +58,15 @@ class Algorithm(Part):
     relabel: Sequence[Relabel] = ()
     policy_every: int = 1
     policy_target_tau: float | None = None
+    policy_target_every: int = 1
+    update: UpdateRule = AdamW()
 
     def setup(self) -> None:
-        if self.policy_every < 1 or not 0 < (1 if self.policy_target_tau is None else self.policy_target_tau) <= 1:
+        tau = 1 if self.policy_target_tau is None else self.policy_target_tau
+        if min(self.policy_every, self.policy_target_every) < 1 or not 0 < tau <= 1:
             raise ValueError(
-                "Algorithm: policy_every must be >= 1 and policy_target_tau in (0, 1], found "
-                f"{self.policy_every} and {self.policy_target_tau}"
+                "Algorithm: policy_every and policy_target_every must be >= 1 and policy_target_tau in (0, 1], found "
+                f"{self.policy_every}, {self.policy_target_every} and {self.policy_target_tau}"
             )
         if isinstance(self.reference_tau, float) and not 0 <= self.reference_tau <= 1:
             raise ValueError(f"Algorithm: reference_tau must be in [0, 1], found {self.reference_tau}")
@@ -91,16 +96,18 @@ class Algorithm(Part):
             output = output_of(name)
             if output is None:
                 continue
-            if output.network not in networks.keys() | PROPOSAL:
+            if output.network not in networks.keys() | PROPOSAL | {POLICY}:
                 raise ValueError(
                     f"Algorithm: a part reads the network {output.network!r}, and networks has "
                     f"{sorted(networks) or 'none'}{nearest(output.network, networks)}"
                 )
-            if output.target and networks[output.network].target_tau is None:
+            own = output.network == POLICY
+            if output.target and not own and networks[output.network].target_tau is None:
                 raise ValueError(
                     f"Algorithm: a part reads the target copy of the network {output.network!r}; set its target_tau"
                 )
-            if output.proposal is not None and output.proposal.target and self.policy_target_tau is None:
+            of_copy = (own and output.target) or (output.proposal is not None and output.proposal.target)
+            if of_copy and self.policy_target_tau is None:
                 raise ValueError("Algorithm: a part reads the policy's target copy; set policy_target_tau")
 
     @property
@@ -196,12 +203,3 @@ class Algorithm(Part):
         if (share := now(self.reference_tau)) > 0:
             for target, source in zip(reference, policy, strict=True):
                 target.lerp_(source, share)  # with 1 it is a copy, bit for bit
-
-
-def add_metrics(parts: Iterable[Mapping[str, torch.Tensor | float]]) -> dict[str, float]:
-    """Sums the metrics of micro-batches, which are shares of the whole batch's."""
-    total: dict[str, float] = {}
-    for metrics in parts:
-        for name, value in metrics.items():
-            total[name] = total.get(name, 0.0) + float(value)
-    return total

@@ -15,6 +15,7 @@ from polopt.outputs import output_of
 from polopt.part import Part, default_of, settings_of, to_plain
 from polopt.part_names import name_of
 from polopt.sampling import Rollouts
+from polopt.updates import UpdateRule
 
 LackKind = Literal[
     "field",
@@ -28,6 +29,7 @@ LackKind = Literal[
     "reference",
     "state",
     "networks",
+    "update",
 ]
 # Kind of lack -> the clause of a sentence that begins with the part; {names} are the missing names, {loop} the loop's.
 CLAUSES: Mapping[str, str] = {
@@ -38,6 +40,7 @@ CLAUSES: Mapping[str, str] = {
     "teacher": "evaluates the policy again on its own decisions",
     "reference": "is an average of the policy",
     "networks": "learns beside the policy, for which {loop} has no place",
+    "update": "needs a loop whose {names} can be its own, and {loop} takes steps of AdamW; set update to AdamW",
     "state": "keeps state between batches, for which {loop} has no place",
 }
 # Clause for a lack without an entry.
@@ -95,6 +98,7 @@ class Capabilities:
     moves_reference: whether the reference can be an average of the policy.
     keeps_state: whether the parts' state between batches is kept in one place and in checkpoints.
     networks: whether networks learn beside the policy, and the policy proposes actions to them.
+    updates: what the loop has for update rules (`updates.UpdateRule.loop_capabilities`).
     clauses: clauses of error messages after the part, by the missing name, a prefix of names that ends in "_", or a
         kind, and "" for all else; {names}, {loop} and {nearest} are filled in. They extend `CLAUSES`.
     """
@@ -116,6 +120,7 @@ class Capabilities:
     moves_reference: bool = True
     keeps_state: bool = True
     networks: bool = False
+    updates: frozenset[str] = frozenset()
     clauses: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def lacking(self, algorithm: Algorithm) -> list[Lack]:
@@ -200,6 +205,10 @@ class Capabilities:
         outputs = {output.network for name in algorithm.required_outputs if (output := output_of(name)) is not None}
         if (names := sorted(outputs | {network.name for network in algorithm.networks})) and not self.networks:
             yield Lack(f"its network {names[0]!r}", "networks")
+        for rule in algorithm.update.parts():
+            if isinstance(rule, UpdateRule):
+                absent = sorted(rule.loop_capabilities - self.updates)
+                yield from (Lack(name_of(type(rule)), "update", name) for name in absent)
         if algorithm.reference_tau != 0.0 and not self.moves_reference:
             yield Lack("its reference", "reference")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import ClassVar, NamedTuple
 
 import torch
@@ -110,3 +110,12 @@ class Loss(NamedTuple):
 
     loss: Tensor
     metrics: dict[str, Tensor]
+
+
+def add_metrics(parts: Iterable[Mapping[str, Tensor | float]]) -> dict[str, float]:
+    """Sums the metrics of micro-batches, which are shares of the whole batch's."""
+    total: dict[str, float] = {}
+    for metrics in parts:
+        for name, value in metrics.items():
+            total[name] = total.get(name, 0.0) + float(value)
+    return total

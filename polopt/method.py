@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # a method can be described without torch
 P = ParamSpec("P")
 Built = TypeVar("Built", bound="Part", covariant=True)
 
-Room = Literal["sampling", "rewards", "credit", "objectives", "metrics", "guards", "solvers"]
+Room = Literal["sampling", "rewards", "credit", "objectives", "updates", "metrics", "guards", "solvers"]
 ROOMS: tuple[Room, ...] = get_args(Room)
 
 Tier = Literal["proven", "faithful", "reading"]

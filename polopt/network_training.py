@@ -11,12 +11,13 @@ from typing import Any
 import torch
 from torch import Generator, Tensor, nn
 
-from polopt.algorithm import Algorithm, add_metrics
+from polopt.algorithm import Algorithm
 from polopt.evaluation import Evaluation
 from polopt.experience import Experience
+from polopt.fields import Binding
 from polopt.networks import INPUTS, LearnedNetwork
 from polopt.objectives import Objective
-from polopt.outputs import PROPOSAL, NetworkOutput, Proposal, output_of
+from polopt.outputs import POLICY, PROPOSAL, NetworkOutput, Proposal, output_of
 from polopt.sampling import PolicyInput, policy_input_of
 
 # Proposal, and whether at the state after the decision -> the actions and their log-probabilities.
@@ -94,6 +95,8 @@ class NetworkEvaluator:
             action, logp = proposed[key]
             if output.network in PROPOSAL:
                 return action if output.network == "action" else logp
+        if output.network == POLICY:
+            return self._action_values(output, state, action)
         module = (self.targets if output.target else self.modules)[output.network]
         names = self.specs[output.network].network.inputs
         inputs = [self._input(name, experience, state, action, output.next) for name in names]
@@ -134,6 +137,13 @@ class NetworkEvaluator:
         found: Tensor = observation if normaliser is None else normaliser(observation)
         return found
 
+    def _action_values(self, output: NetworkOutput, state: Tensor, action: Tensor) -> Tensor:
+        """Returns the policy's values [B, T, 1] of choices [B, T]."""
+        policy = self.target_policy if output.target else self.policy
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not (output.target or output.next)):
+            values: Tensor = policy.action_values(state)
+            return values.gather(-1, action[..., None])
+
     def _scaled(self, action: Tensor) -> Tensor:
         """Scales actions from their bounds to [-1, 1]."""
         if self.bounds is None:
@@ -156,7 +166,7 @@ class NetworkEvaluator:
 class NetworkTraining:
     """The networks of an algorithm while they learn, each with its optimiser and its target copy.
 
-    lr: of networks without one of their own, constant whatever the policy's schedule.
+    lr: of networks without one of their own.
     generator: of initial weights and of proposed actions.
 
     For an algorithm without networks the policy is evaluated alone, and nothing else is done.
@@ -180,7 +190,7 @@ class NetworkTraining:
             name: torch.optim.Adam(self.modules[name].parameters(), lr=spec.lr or lr, fused=True)
             for name, spec in self.specs.items()
         }
-        self._generator = generator
+        self._generator, self._lr = generator, lr
 
     @functools.cached_property
     def _evaluator(self) -> NetworkEvaluator:
@@ -188,6 +198,12 @@ class NetworkTraining:
             *(self.policy, self.modules, self.targets, self.target_policy, self._generator, self.specs),
             policy_input=policy_input_of(self.algorithm.sampling),
         )
+
+    def set_course(self, share: float) -> None:
+        """Sets the step sizes to this share of what they began with, as the policy's is."""
+        for name, optimiser in self.optimisers.items():
+            for group in optimiser.param_groups:
+                group["lr"] = (self.specs[name].lr or self._lr) * share
 
     def relabelled(self, batch: Experience) -> Experience:
         """Returns the minibatch with the columns that the networks give it as they are now."""
@@ -197,10 +213,10 @@ class NetworkTraining:
                 batch = part(batch, evaluation, self._generator)
         return batch
 
-    def step(self, batch: Experience) -> dict[str, float]:
+    def step(self, batch: Experience) -> dict[str, Tensor]:
         """Takes one step of every network on a minibatch, and returns their metrics, by network."""
-        self.count += bool(self.specs)
-        record: dict[str, float] = {}
+        self.count += self.active
+        record: dict[str, Tensor] = {}
         for name, spec in self.specs.items():
             if spec.objective is None:
                 continue
@@ -213,17 +229,35 @@ class NetworkTraining:
             for learner in learners:
                 self.optimisers[learner].step()
                 self.optimisers[learner].zero_grad()
-            found = add_metrics([{"loss": loss.detach(), **metrics}])
+            found = {"loss": loss.detach(), **metrics}
             record |= {f"{name}/{metric}": value for metric, value in found.items()}
         return record
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """The fields that the networks' losses and relabelling read, and their inputs."""
+        parts = [*self.algorithm.networks, *self.algorithm.relabel]
+        return frozenset[str]().union(*(part.active_fields("reads") for part in parts))
+
+    @property
+    def binding(self) -> Binding:
+        """The strictest of what the networks' losses and relabelling bind together (`Part.binds`)."""
+        parts = [*(spec.objective for spec in self.specs.values() if spec.objective), *self.algorithm.relabel]
+        found = {part.binding for part in parts}
+        return next((binding for binding in ("group", "row") if binding in found), "decision")
 
     def evaluate(self, batch: Experience, objective: Objective) -> Evaluation:
         """Returns the outputs that an objective reads now, with gradient."""
         needs = objective.active_fields("policy_outputs")
-        if not self.specs:
+        if not self.active:
             found: Evaluation = self.policy.evaluate(batch, needs)
             return found
         return self._evaluator.evaluate(batch, needs, logp=objective.reads_logp)
+
+    @property
+    def active(self) -> bool:
+        """Whether there are networks, or a target copy of the policy, so that minibatches are counted."""
+        return bool(self.specs) or self.target_policy is not None
 
     @property
     def policy_is_due(self) -> bool:
@@ -238,7 +272,9 @@ class NetworkTraining:
             if self.count % spec.target_every == 0:
                 assert spec.target_tau is not None
                 _move(target, self.modules[name], spec.target_tau)
-        if self.target_policy is not None and self.policy_is_due:
+        step = self.count // self.algorithm.policy_every
+        due = self.policy_is_due and step % self.algorithm.policy_target_every == 0
+        if self.target_policy is not None and due:
             assert self.algorithm.policy_target_tau is not None
             _move(self.target_policy, self.policy, self.algorithm.policy_target_tau)
 
@@ -248,9 +284,29 @@ class NetworkTraining:
         if self.target_policy is not None:
             yield "networks.policy.target.", self.target_policy
 
+    def weights(self) -> dict[str, Tensor]:
+        """Returns the networks' weights and those of their target copies, as NAME.PARAMETER and NAME.target.PARAMETER,
+        for another stage or run to begin with."""
+        modules = [*self.modules.items(), *((f"{name}.target", target) for name, target in self.targets.items())]
+        return {
+            f"{name}.{key}": value.detach() for name, module in modules for key, value in module.state_dict().items()
+        }
+
+    @torch.no_grad()
+    def begin(self, found: Mapping[str, Tensor]) -> None:
+        """Sets the weights of the networks that `weights` found; a target copy that is not there copies its network."""
+        for name, module in self.modules.items():
+            prefix = f"{name}."
+            own = {key: found[prefix + key] for key in module.state_dict() if prefix + key in found}
+            if own:
+                module.load_state_dict(own)
+            if own and name in self.targets:
+                target = {key: found.get(f"{name}.target.{key}", value) for key, value in own.items()}
+                self.targets[name].load_state_dict(target)
+
     def state(self) -> dict[str, Tensor]:
         """Returns weights, target copies and optimisers, by name."""
-        tensors = {"networks.count": torch.tensor(self.count)} if self.specs else {}
+        tensors = {"networks.count": torch.tensor(self.count)} if self.active else {}
         for prefix, module in self._kept():
             tensors |= {prefix + name: value.detach() for name, value in module.state_dict().items()}
         for name, optimiser in self.optimisers.items():

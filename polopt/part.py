@@ -73,6 +73,8 @@ class Part(nn.Module):
         group ("group"), for a loss that compares the rows of a group under the current policy; or nothing
         ("decision"), if the terms of a decision depend on that decision alone. A subclass does not inherit the last.
 
+    tags: what two surveys' vocabularies call it, as "reward_source=model" (`polopt.tags`).
+
     Fields that no part declares are not computed. `required_fields` and its like are the declarations of all parts,
     `active_fields` those of the parts that are active now. `binding` is the strictest `binds` of the active parts.
 
@@ -87,6 +89,7 @@ class Part(nn.Module):
     writes: ClassVar[frozenset[str]] = frozenset()
     source_capabilities: ClassVar[frozenset[str]] = frozenset()
     binds: ClassVar[Binding] = "row"
+    tags: ClassVar[frozenset[str]] = frozenset()
     # Kind of a method that builds such a part (`polopt.method.KINDS`); None for parts that only stand inside others.
     method_kind: ClassVar[str | None] = None
     # Addresses of servers that the call contacts, which happens in a run, not in an estimate of one.

@@ -27,6 +27,7 @@ ROOMS = (
     "solvers",
     "schedules",
     "teachers",
+    "updates",
     "guards",
     "backends",
     "methods",

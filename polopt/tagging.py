@@ -1,31 +1,30 @@
-"""The tags of an algorithm, derived from its parts."""
+"""The tags of parts, which their classes declare, and of an algorithm, derived from its parts."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from polopt.algorithm import Algorithm
 from polopt.credit import ConstantAdvantage
-from polopt.objectives import LabelledObjective, Objective, RegressionLink, RegressionObjective, Surrogate
+from polopt.objectives import NetworkRegression, Objective, Surrogate
 from polopt.part import Part
-from polopt.rewards import EnvironmentReward, OutcomeReward
-from polopt.rewards.judges.parts import Judge
 from polopt.sampling import TopK
-from polopt.tags import TAGS, Tag, check_tag
+from polopt.tags import TAGS, Tag, check_tag, parsed_tag
 
 # Axes on which every algorithm has a tag.
 REQUIRED = ("data_source", "filter", "negative_use", "update_rule", "reward_source", "iteration", "supervision")
 RATED = frozenset({"pairs", "rated", "logged_transitions"})
 SHOWN = frozenset({"demonstrations", "solutions", "texts"})
 OTHERS = frozenset({"imported_answers", "restored_rows"})
-OUTCOMES = frozenset({"outcome", "reward", "advantage"})
 # Fields of a policy whose decisions are steps of a flow or diffusion.
 FLOW = frozenset({"extras.noise_level", "extras.velocity", "extras.dt"})
 
 
 def tags_of(part: Part) -> tuple[Tag, ...]:
-    """Returns the tags of what a method builds, in the vocabulary's order; none of a solver, a metric or a guard, which
-    the surveys' axes do not describe."""
+    """Returns the tags of a part, in the vocabulary's order: those that it declares, and of an algorithm those that
+    follow from its parts together. None of a solver, a metric or a guard, which the surveys' axes do not describe."""
     if not isinstance(part, Algorithm):
-        return ()
+        return declared_tags(type(part))
     found = {
         "data_source": _data_source(part),
         "filter": _filter(part),
@@ -38,6 +37,21 @@ def tags_of(part: Part) -> tuple[Tag, ...]:
     if FLOW & (part.required_fields | part.required_outputs):
         found["head"] = {"flow"}
     return tuple(check_tag(axis, tag) for axis, tags in TAGS.items() for tag in tags if tag in found.get(axis, ()))
+
+
+def declared_tags(cls: type) -> tuple[Tag, ...]:
+    """Returns the tags that a class of parts or policies declares, in the vocabulary's order.
+
+    Raises:
+        UnknownTag: one is not in the vocabulary.
+    """
+    declared = {parsed_tag(text) for text in getattr(cls, "tags", ())}
+    return tuple((axis, tag) for axis, tags in TAGS.items() for tag in tags if (axis, tag) in declared)
+
+
+def _declared(axis: str, parts: Iterable[Part]) -> set[str]:
+    """Returns the tags on an axis that some parts declare."""
+    return {tag for part in parts for own, tag in declared_tags(type(part)) if own == axis}
 
 
 def _data_source(algorithm: Algorithm) -> set[str]:
@@ -57,27 +71,29 @@ def _data_source(algorithm: Algorithm) -> set[str]:
     }
 
 
+def _learns_values(algorithm: Algorithm) -> bool:
+    """Tests whether values of actions are learned, by a network beside the policy or by the policy itself."""
+    return any(isinstance(part, NetworkRegression) for part in algorithm.parts())
+
+
 def _filter(algorithm: Algorithm) -> set[str]:
-    filters = [*algorithm.sampling.filters, *algorithm.select]
-    return {"outcome" if OUTCOMES & each.required_fields else "other" for each in filters} or {"none"}
+    return _declared("filter", [*algorithm.sampling.filters, *algorithm.select]) or {"none"}
 
 
 def _update_rule(algorithm: Algorithm) -> set[str]:
-    found: set[str] = set()
+    found = _declared("update_rule", algorithm.objective.parts())
     credit = algorithm.credit
-    if len(algorithm.networks):
+    if _learns_values(algorithm):
         found.add("regression")
     for part in algorithm.objective.parts():
-        if isinstance(part, RegressionObjective | RegressionLink):
-            found.add("regression")
-        elif isinstance(part, Surrogate):
+        if isinstance(part, Surrogate):
             if isinstance(credit, ConstantAdvantage):
                 found.add("sft")
             elif "value" in credit.required_fields | algorithm.objective.required_outputs:
                 found.add("ppo")
             else:
                 found.add("grpo" if "group" in credit.required_fields else "reinforce")
-        elif isinstance(part, LabelledObjective) or (isinstance(part, Objective) and part.binds == "group"):
+        elif isinstance(part, Objective) and part.binds == "group":
             found.add("dpo")
     if "regression" in found:
         found.discard("dpo")
@@ -87,24 +103,14 @@ def _update_rule(algorithm: Algorithm) -> set[str]:
 
 
 def _reward_source(algorithm: Algorithm, found: dict[str, set[str]]) -> set[str]:
-    unread = isinstance(algorithm.credit, ConstantAdvantage) and not len(algorithm.networks)
+    unread = isinstance(algorithm.credit, ConstantAdvantage) and not _learns_values(algorithm)
     if unread and "outcome" not in found["filter"]:
         # The reward is not read, but pairs are labelled by it.
         if "rated" in found["data_source"]:
             return {"preference"}
         if "dpo" not in found["update_rule"]:
             return {"none"}
-    sources: set[str] = set()
-    for part in algorithm.reward.parts():
-        if isinstance(part, Judge) or type(part).__module__.startswith("polopt.rewards.rubric"):
-            sources.add("model")
-        elif type(part).__module__ == "polopt.rewards.preferences":
-            sources.add("preference")
-        elif isinstance(part, OutcomeReward | EnvironmentReward):
-            sources.add("task")
-        elif len(list(part.parts())) == 1 or not type(part).__module__.startswith("polopt.rewards"):
-            sources.add("shaped")
-    return sources or {"task"}
+    return _declared("reward_source", algorithm.reward.parts()) or {"task"}
 
 
 def _negative_use(algorithm: Algorithm, found: dict[str, set[str]]) -> set[str]:
@@ -112,7 +118,7 @@ def _negative_use(algorithm: Algorithm, found: dict[str, set[str]]) -> set[str]:
     surrogates = [part for part in algorithm.objective.parts() if isinstance(part, Surrogate)]
     # A likelihood whose term reads the outcome treats wrong answers otherwise than right ones.
     signed = any({"outcome", "reward"} & part.required_fields for part in surrogates)
-    valued = len(algorithm.networks) > 0  # by a critic
+    valued = _learns_values(algorithm)
     uses = {"contrast"} if rules & {"dpo", "regression"} and not valued else set()
     uses |= {"weight"} if signed or valued or rules & {"ppo", "grpo", "reinforce"} else set()
     kept = [*algorithm.sampling.filters, *algorithm.select]

@@ -1,7 +1,7 @@
-"""Two surveys' vocabularies for methods: closed lists of tags on axes, and which tags describe an algorithm.
+"""Two surveys' vocabularies for methods and parts: closed lists of tags on axes.
 
-The tags of a method are derived from the parts that it builds with its paper's settings, never written by hand; axes
-on which nothing here differs stay empty, and are shown so.
+A class of parts declares its tags (`Part.tags`). The tags of a method are derived from the parts that it builds with
+its paper's settings, never written by hand; axes on which nothing here differs stay empty, and are shown so.
 """
 
 from __future__ import annotations

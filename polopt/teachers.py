@@ -134,6 +134,8 @@ class TeacherSpec(Part):
     names_candidates: whether the learner is evaluated once more, for the candidates.
     """
 
+    tags = frozenset({"supervision=teacher"})
+
     signals: ClassVar[frozenset[str]] = TEACHER_FIELDS
 
     @property

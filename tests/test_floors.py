@@ -24,6 +24,7 @@ FLOORS = [
     {"anchor", "config", "schedules", "outline", "part_diff", "problems", "backends"},
     {"features"},
     {"sampling", "rewards", "credit", "objectives", "metrics", "solvers", "teachers", "guards"},
+    {"updates"},
     {"networks"},
     {"algorithm", "config"},
     {"capabilities", "stepping", "network_training"},

@@ -22,6 +22,7 @@ ANCESTORS = {
         "doubly_robust",
         "mis",
         "wis",
+        "sac",
         "diffusion_dpo",
         "diffusion_nft",
         "dpo",

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from cli.command import flat, polopt
 
-from polopt import catalogue, index
+from polopt import catalogue, index, part_list
 from polopt.algorithm import Algorithm
 from polopt.credit import GAE, ConstantAdvantage
 from polopt.objectives import PolicyGradient, Surrogate
-from polopt.rewards import JudgedReward, LearnedJudge
+from polopt.rewards import JudgedReward, LearnedJudge, Reward
 from polopt.sampling import Demonstrations, MixedGroups, Rollouts, TopK
-from polopt.tagging import REQUIRED, tags_of
+from polopt.tagging import REQUIRED, declared_tags, tags_of
 from polopt.tags import SURVEY_OF, TAGS, UnknownTag, cells, check_tag, parsed_tag
 
 
@@ -121,3 +121,48 @@ def test_the_command_filters_and_counts() -> None:
     assert "motion – plans are motions" in output
     row = next(row for row in json.loads(polopt("methods", "--json").stdout) if row["slug"] == "dpo")
     assert "update_rule=dpo" in row["tags"]
+
+
+def test_parts_declare_tags_of_the_vocabulary_and_algorithms_have_those_of_their_parts() -> None:
+    listed = part_list.entries()
+    assert len({part.name for part in listed}) == len(listed)
+    by_name = {part.name: set(part.tags) for part in listed}
+    assert by_name["rewards.HTTPJudge"] == {("reward_source", "model")}
+    assert by_name["credit.GAE"] == {("update_rule", "ppo")}
+    assert by_name["rewards.SumOfRewards"] == set()
+    for name, tagged_as in by_name.items():
+        if name.startswith("policies."):
+            assert {axis for axis, _ in tagged_as} >= {"head"}, name
+    for slug in catalogue.slugs():
+        built = catalogue.part(slug)
+        if not isinstance(built, Algorithm):
+            continue
+        declared = {tag for part in built.objective.parts() for tag in declared_tags(type(part))}
+        assert declared <= set(tags_of(built)), slug
+        # The default reward of an algorithm that reads none is no source.
+        unread = ("reward_source", "task") if ("reward_source", "none") in tags_of(built) else None
+        rewards = {tag for part in built.reward.parts() for tag in declared_tags(type(part))} - {unread}
+        assert rewards <= set(tags_of(built)) or ("reward_source", "preference") in tags_of(built), slug
+
+
+def test_a_part_of_ones_own_declares_its_tags() -> None:
+    class Applause(Reward):
+        tags = frozenset({"reward_source=model"})
+
+    class Loud(Reward):
+        tags = frozenset({"reward_source=noise"})
+
+    base = catalogue.method("grpo", kl=0.0)
+    assert tagged(base.but(reward=Applause()))["reward_source"] == {"model"}
+    with pytest.raises(UnknownTag, match="reward_source has no tag 'noise'"):
+        tags_of(base.but(reward=Loud()))
+
+
+def test_the_command_lists_parts() -> None:
+    lines = polopt("parts", "--tag", "update_rule=distillation").output.splitlines()
+    assert [line.split()[0] for line in lines] == ["objectives.Distillation", "objectives.SampledDistillation"]
+    rows = json.loads(polopt("parts", "--room", "credit", "--filter", "returns gae", "--json").stdout)
+    assert all(row["room"] == "credit" for row in rows)
+    wrong = polopt("parts", "--room", "kitchen")
+    assert wrong.exit_code != 0
+    assert "--room kitchen: give one of" in flat(wrong.output)

@@ -12,7 +12,7 @@ from polopt.lab.transitions import endless_noise, learned_from
 from polopt.methods.td3 import td3
 from polopt.metrics import t_interval
 from polopt.network_training import NetworkTraining
-from polopt.objectives import Target
+from polopt.objectives import NetworkRegression
 from polopt.policies.network import NetworkPolicy
 from polopt.sampling import transition_rows
 
@@ -71,11 +71,9 @@ def value_at_the_peak(smoothing: float, seed: int) -> float:
     networks.targets["critic"] = Peak()
     log = endless_noise(20_000, seed)
     rows = transition_rows({**log, "reward": torch.zeros(20_000)}, policy.head.support)
-    objective = made.networks[0].objective
-    assert objective is not None
+    objective: NetworkRegression = made.networks[0].objective  # type: ignore[assignment]
     with torch.no_grad():
-        target: Target = objective.target  # type: ignore[assignment]
-        return float(target(rows, networks.evaluate(rows, objective)).mean())
+        return float(objective.target(rows, networks.evaluate(rows, objective)).mean())
 
 
 @claim(

@@ -22,6 +22,7 @@ from polopt.cli import (
     fit,
     gate,
     measure,
+    parts,
     plan,
     recipes,
     solve,
@@ -71,6 +72,7 @@ app.command(rich_help_panel=TRAINING)(convert.convert)
 app.command(rich_help_panel=TRAINING)(export.export)
 app.command(rich_help_panel=TRAINING)(recipes.recipes)
 app.command(rich_help_panel=METHODS)(catalogue.methods)
+app.command(rich_help_panel=METHODS)(parts.parts)
 app.command(rich_help_panel=METHODS)(catalogue.show)
 app.command(rich_help_panel=METHODS)(catalogue.diff)
 app.command(rich_help_panel=METHODS)(catalogue.cite)

@@ -11,7 +11,7 @@ import typer
 from polopt.cli import wording
 from polopt.cli.command_group import UsageError, checked
 from polopt.cli.options import CheckpointOption, JsonOption
-from polopt.cli.results import pass_table
+from polopt.cli.results import pass_table, return_table
 
 
 def evaluate(
@@ -29,7 +29,24 @@ def evaluate(
     checkpoint: CheckpointOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Held-out accuracy: pass@1 and pass@k with 95 % intervals, per kind of task."""
+    """Held-out accuracy: pass@1 and pass@k with 95 % intervals, per kind of task; of a control run the mean return,
+    beside that of its recipe's rules."""
+    from polopt.training.trained import kind_of
+
+    if kind_of(folder) == "control":
+        given_up: dict[str, object] = {
+            "--samples": samples,
+            "--temperature": temperature,
+            "--top-k": top_k,
+            "--top-p": top_p,
+        }
+        given_up |= {"--checkpoint": checkpoint, "--k": None if k == "1" else k}
+        if unused := [name for name, value in given_up.items() if value is not None]:
+            raise UsageError(
+                f"{unused[0]}: a control policy is evaluated in whole episodes as its run ended; leave it out"
+            )
+        _evaluate_control(folder, tasks, problems, seed, as_json=as_json)
+        return
     from polopt.support import Support
     from polopt.training.trained import evaluate_folder
 
@@ -64,6 +81,18 @@ def evaluate(
     screen.print(
         f"{accuracy.samples} {answers} per problem, {record['length/mean']:.1f} tokens on average", style="dim"
     )
+
+
+def _evaluate_control(folder: Path, tasks: str | None, problems: int | None, seed: int, *, as_json: bool) -> None:
+    from polopt.training.control.evaluate import evaluate_control
+
+    screen = wording.screen(stderr=as_json)
+    with screen.status(f"Playing {folder} …") if screen.is_terminal else checked():
+        score = evaluate_control(folder, tasks, problems=problems, seed=seed)
+    if as_json:
+        typer.echo(json.dumps(score.record(), indent=1))
+    else:
+        screen.print(return_table(score.record()))
 
 
 def _counts(k: str) -> tuple[int, ...]:

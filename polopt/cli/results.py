@@ -126,6 +126,22 @@ def _some(samples: Sequence[Mapping[str, Any]], solved: bool) -> list[Mapping[st
     return turns[:SHOWN]
 
 
+def return_table(record: Mapping[str, Any]) -> Table:
+    """Tabulates the mean returns of a control policy and of rules, and each rule's difference from the policy."""
+    from polopt.metrics import welch_difference
+
+    table = Table(box=None, pad_edge=False)
+    table.add_column("")
+    for head in ("mean return, 95 % interval", "episodes", "against the policy"):
+        table.add_column(head, justify="right", no_wrap=True)
+    table.add_row("policy", rate(record["return"]), str(record["problems"]), "", style="bold")
+    for name, found in record.get("rules", {}).items():
+        difference = welch_difference(found["returns"], record["returns"])
+        shown = f"{difference.estimate:+.4g} [{difference.low:+.4g}, {difference.high:+.4g}]"
+        table.add_row(Text(one_line(name, KIND)), rate(found["return"]), str(found["problems"]), shown)
+    return table
+
+
 def pass_table(record: Mapping[str, Any]) -> Table:
     """Tabulates each estimate over the mix, and the main one for each kind of task."""
     table = Table(box=None, pad_edge=False)

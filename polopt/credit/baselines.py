@@ -21,6 +21,8 @@ class GroupMean(Baseline):
     1 - 1/n. within: the grouping. unit: whether each row counts once, or each of its tokens, so that the sum of
     the advantages over the group's tokens is 0 (HAPO, arXiv:2509.16591)."""
 
+    tags = frozenset({"update_rule=grpo"})
+
     within: Grouping = SamePrompt()
     unit: Literal["row", "token"] = "row"
 
@@ -36,6 +38,8 @@ class LeaveOneOut(Baseline):
 
     Source: RLOO, arXiv:2402.14740.
     """
+
+    tags = frozenset({"update_rule=grpo"})
 
     within: Grouping = SamePrompt()
 

@@ -143,6 +143,8 @@ class GAE(Credit):
             decision although an episode was truncated before.
     """
 
+    tags = frozenset({"update_rule=ppo"})
+
     gamma: float = 1.0
     lam: float = 0.95
     cut: Literal["bootstrap", "zero"] = "bootstrap"

@@ -15,12 +15,13 @@ from torch import Tensor
 from polopt.algorithm import Algorithm
 from polopt.evaluation import OUTPUTS, Evaluation
 from polopt.experience import Experience
+from polopt.lab.descent import Descent
 from polopt.lab.provided import check_on_tree
 from polopt.lab.source import Draw, TreeSource
 from polopt.lab.teacher import TreeContrast, TreeTeacher
 from polopt.lab.tree import TokenTree, TreePolicy
 from polopt.sampling.parts import RolloutRequest
-from polopt.stepping import StepHooks, take_step
+from polopt.stepping import take_step
 from polopt.support import PLAIN, Support
 
 
@@ -336,65 +337,14 @@ def learning(
 ) -> Iterator[Experience]:
     """Trains as `training` does, from any source with a method `refresh` for changed policies, and yields each batch.
 
-    optimiser: its class, None for plain gradient descent. A `ref_logp` that the source leaves out is computed under
-    `reference`. `previous` becomes the policy before each batch. Steps have the order of `stepping.take_step`.
+    optimiser: its class, None for plain gradient descent, which is the lab's AdamW; an algorithm with another update
+    rule takes that rule's steps, with `rate` as the learning rate. A `ref_logp` that the source leaves out is computed
+    under `reference`. `previous` becomes the policy before each batch. Steps have the order of `stepping.take_step`.
     """
-    hooks = _Descent(algorithm, policy, rate, epochs, reference, previous, teacher)
+    hooks = Descent(algorithm, policy, rate, epochs, reference, previous, teacher)
     hooks.optimiser = optimiser and optimiser(policy.parameters(), lr=rate)
     while True:
         source.refresh()
         experience = algorithm.sampling(source)
         found = take_step(algorithm, experience, hooks)
         yield experience if found is None else found.chosen
-
-
-class _Descent(StepHooks):
-    """Steps of gradient descent, each on a whole batch. Of `TreeSource` it has all fields but a teacher's signal."""
-
-    def __init__(
-        self,
-        algorithm: Algorithm,
-        policy: TreePolicy,
-        rate: float,
-        epochs: int,
-        reference: TreePolicy | None,
-        previous: TreePolicy | None,
-        teacher: TreeTeacher | TreeContrast | None,
-    ) -> None:
-        self.algorithm, self.policy, self.rate, self.epochs = algorithm, policy, rate, epochs
-        self.reference, self.previous, self.teacher = reference, previous, teacher
-        self.parameters = list(policy.parameters())
-        self.optimiser: torch.optim.Optimizer | None = None
-
-    def provide(self, experience: Experience) -> Experience:
-        fields = self.algorithm.active_fields("reads")
-        if self.reference is not None and "ref_logp" in fields and experience.ref_logp is None:
-            experience = experience.replace(ref_logp=self.reference.evaluate(experience).logp.detach())
-        teacher = self.teacher
-        return experience if teacher is None else teacher.teach(experience, teacher.spec.signals & fields)
-
-    @torch.no_grad()
-    def begin_update(self, experience: Experience, chosen: Experience) -> None:
-        if self.previous is not None:
-            for past, present in zip(self.previous.parameters(), self.parameters, strict=True):
-                past.copy_(present)
-
-    def update(self, experience: Experience) -> dict[str, float]:
-        for _ in range(self.epochs):
-            evaluation = self.policy.evaluate(experience, self.algorithm.objective.active_fields("policy_outputs"))
-            loss = self.algorithm.objective(experience, evaluation).loss
-            gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True)
-            with torch.no_grad():
-                for p, gradient in zip(self.parameters, gradients, strict=True):
-                    p.grad = gradient
-                    if self.optimiser is None and gradient is not None:
-                        p -= self.rate * gradient
-            if self.optimiser is not None:
-                self.optimiser.step()
-        return {}
-
-    def end_update(self) -> None:
-        if self.teacher is not None:
-            self.teacher.follow()
-        if self.reference is not None:
-            self.algorithm.update_reference(self.reference.parameters(), self.parameters)

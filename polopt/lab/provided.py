@@ -10,7 +10,7 @@ from polopt.capabilities import CORE_FIELDS, Capabilities
 from polopt.fields import policy_field
 from polopt.lab.tree import TokenTree
 from polopt.policies.vocabulary import REDUCTIONS
-from polopt.sampling.source_protocols import CAPABILITIES
+from polopt.sampling.source_protocols import CAPABILITIES, STEPPED
 
 SIGNAL = "extras.signal_"
 _FIELDS = CORE_FIELDS | {
@@ -26,7 +26,8 @@ TREE = Capabilities(
     | {f"extras.{name}" for name in REDUCTIONS},
     layers=True,
     old_outputs=True,
-    source_capabilities=frozenset(CAPABILITIES) - {"fragments", "transitions", "logged_transitions"} | {"rollouts"},
+    source_capabilities=frozenset(CAPABILITIES) - STEPPED | {"rollouts"},
+    updates=frozenset({"optimiser", "batch", "laws"}),
     teaches=False,
     clauses={
         "": "needs {names}, which {loop} cannot provide; take another part, or a source of your own",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,7 +14,7 @@ from polopt.experience import Experience
 from polopt.network_training import NetworkTraining
 from polopt.policies.heads import HeadName
 from polopt.policies.network import NetworkPolicy
-from polopt.sampling import policy_input_of, transition_rows
+from polopt.sampling import policy_input_of, spanning, transition_rows
 from polopt.support import Support
 
 Log = Mapping[str, Tensor]
@@ -64,10 +65,10 @@ class LogSource:
     support: Support
     generator: torch.Generator
 
-    def logged_transitions(self, rows: int) -> Experience:
+    def logged_transitions(self, rows: int, *, n_steps: int = 1, gamma: float | None = None) -> Experience:
         """See `sampling.source_protocols.LoggedTransitionSource`."""
         place = torch.randint(len(self.log["reward"]), (rows,), generator=self.generator)
-        return transition_rows({name: column[place] for name, column in self.log.items()}, self.support)
+        return transition_rows(spanning(self.log, place, n_steps, gamma), self.support)
 
 
 def learned_from(
@@ -75,23 +76,12 @@ def learned_from(
 ) -> tuple[NetworkPolicy, NetworkTraining]:
     """Trains a policy, and the networks beside it, on minibatches of a log; nothing is played.
 
-    head: of the policy, over actions in [-1, 1]. batch: transitions in a minibatch. steps: minibatches.
+    head: of the policy, over actions in [-1, 1], or over choices where the log's actions are integers. batch:
+    transitions in a minibatch. steps: minibatches.
     """
     draw = torch.Generator().manual_seed(seed)
     algorithm = algorithm.but({"sampling.logged": 1.0, "sampling.rows": batch})
-    given = policy_input_of(algorithm.sampling)
-    policy = NetworkPolicy(
-        observations=log["observation"].shape[1],
-        dimensions=log["action"].shape[1],
-        head=head,
-        low=[-1.0] * log["action"].shape[1],
-        high=[1.0] * log["action"].shape[1],
-        hidden=(32, 32),
-        activation="relu",
-        seed=seed,
-        trunk=algorithm.trunk,
-        inputs={} if given is None else {given.name: given.width(log["action"].shape[1])},
-    )
+    policy = policy_for(log, head, seed, algorithm)
     source = LogSource(log, policy.head.support, draw)
     networks = NetworkTraining(policy, algorithm, lr, draw)
     optimiser = torch.optim.Adam(policy.parameters(), lr)
@@ -105,6 +95,20 @@ def learned_from(
             optimiser.step()
         networks.move_targets()
     return policy, networks
+
+
+def policy_for(log: Log, head: HeadName, seed: int, algorithm: Algorithm) -> NetworkPolicy:
+    """Returns a policy for a log's observations and actions, and for what the algorithm needs of it."""
+    action, space = log["action"], dict[str, Any]()
+    if action.is_floating_point():
+        A = action.shape[1]
+        space = {"dimensions": A, "low": [-1.0] * A, "high": [1.0] * A}
+    else:
+        space = {"actions": int(action.max()) + 1}
+    if (given := policy_input_of(algorithm.sampling)) is not None:
+        space["inputs"] = {given.name: given.width(space.get("dimensions"))}
+    space |= {"observations": log["observation"].shape[1], "trunk": algorithm.trunk}
+    return NetworkPolicy(head=head, hidden=(32, 32), activation="relu", seed=seed, **space)
 
 
 @torch.no_grad()

@@ -90,6 +90,8 @@ class HighestVariance(Select):
     again: the kept rows keep their baseline. Source: D3S, arXiv:2509.22115.
     """
 
+    tags = frozenset({"filter=outcome"})
+
     share: float | Schedule = 0.5
     within: Literal["batch", "group"] = "batch"
 
@@ -124,6 +126,8 @@ class TopDecisions(Select):
     share: fraction of the decisions, a number or a schedule.
     within: "batch" ranks all decisions together, "row" each row's separately.
     """
+
+    tags = frozenset({"filter=outcome"})
 
     share: float | Schedule = 0.2
     within: Literal["batch", "row"] = "batch"

@@ -106,6 +106,8 @@ class ShortestCorrect(Select):
     which tasks need it. Source: the preferences behind the switch of EconProver, arXiv:2509.12603.
     """
 
+    tags = frozenset({"filter=outcome"})
+
     count: int = 1
     right: RowMask = IsCorrect()
 

@@ -95,6 +95,8 @@ class EasyPairs(Select):
     reward, gap: as the method's. Source: MPO, arXiv:2403.19443.
     """
 
+    tags = frozenset({"filter=outcome"})
+
     reward: Reward
     gamma: float = 1.0
     gap: Gap = "absolute"

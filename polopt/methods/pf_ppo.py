@@ -47,6 +47,8 @@ class RankedRows(RandomSelect):
     weights BoN, BR and BW are best=1 alone, with others=1, and with worst=1.
     """
 
+    tags = frozenset({"filter=outcome"})
+
     best: int = 1
     worst: int = 0
     others: int = 0

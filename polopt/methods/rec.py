@@ -150,6 +150,7 @@ class BalancedGroups(Select):
     that compares with the group's mean uses the rows that are left. Source: REC, arXiv:2509.24203.
     """
 
+    tags = frozenset({"filter=outcome"})
     reads = frozenset({"outcome", "group"})
 
     def forward(self, experience: Experience) -> Experience:

@@ -93,6 +93,8 @@ class RejectionSampled(RandomSelect):
     an algorithm's `select`. Source: RSO, arXiv:2309.06657, algorithm 1, which has "sampler".
     """
 
+    tags = frozenset({"filter=outcome"})
+
     count: int = 8
     beta: float = 0.5
     law: Literal["reference", "sampler"] = "reference"

@@ -52,6 +52,8 @@ class UnsettledGroups(Select):
     least_std (>= 0), highest_mean: in the unit of the outcome. Source: UniWorld-V2, arXiv:2510.16888.
     """
 
+    tags = frozenset({"filter=outcome"})
+
     least_std: float = 0.05
     highest_mean: float = 0.9
 

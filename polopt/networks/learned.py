@@ -18,7 +18,8 @@ class LearnedNetwork(Part):
     network: its architecture.
     objective: its loss; None for a network that learns with another one.
     together_with: names of networks that take a step on this one's loss, too.
-    lr: of its optimiser, Adam; None takes that of the policy.
+    lr: of its optimiser, Adam, at the beginning, from where it takes the course of the stage's; None takes that of the
+        policy.
     target_tau: the step of its target copy towards it, 0 to 1, where 1 copies; None if it has no target copy.
     target_every: minibatches between steps of the target copy.
     """

@@ -24,6 +24,8 @@ class Distillation(SurrogateTerm):
     them keeps them out of the denominator. Source: SDPO, arXiv:2601.20802.
     """
 
+    tags = frozenset({"update_rule=distillation"})
+
     alpha: float = 0.5
     rest: Literal["bucket", "renormalise"] = "bucket"
 
@@ -54,6 +56,7 @@ class SampledDistillation(SurrogateTerm):
     Source: SDPO, arXiv:2601.20802; on-policy distillation.
     """
 
+    tags = frozenset({"update_rule=distillation"})
     reads = frozenset({"extras.has_teacher_signal", "extras.teacher_logp"})
 
     def forward(self, log_ratio: Tensor, experience: Experience, evaluation: Evaluation) -> tuple[Tensor, Tensor]:

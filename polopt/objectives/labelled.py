@@ -33,6 +33,8 @@ class LabelledObjective(Objective):
         SupportError: batch and evaluation hold log-probabilities over different supports.
     """
 
+    tags = frozenset({"update_rule=dpo"})
+
     implicit: ImplicitReward = LogRatioReward()
     link: PairLink = SigmoidLink()
     desirable: float = 1.0

@@ -73,6 +73,8 @@ class RegressionLink(PairLink):
     scale (> 0): the paper's eta for implicit rewards that are plain log-ratios. Source: REBEL, arXiv:2404.16767.
     """
 
+    tags = frozenset({"update_rule=regression"})
+
     scale: float = 1.0
 
     def setup(self) -> None:

@@ -83,6 +83,8 @@ class NetworkRegression(NetworkObjective):
     error: of the difference.
     """
 
+    tags = frozenset({"update_rule=regression"})
+
     network: str = "critic"
     target: Target = Backup()
     error: Error = SquaredError()

@@ -93,6 +93,8 @@ class PairedObjective(Objective):
         SupportError: batch and evaluation hold log-probabilities over different supports.
     """
 
+    tags = frozenset({"negative_use=contrast"})
+
     implicit: ImplicitReward = LogRatioReward()
     link: PairLink = LogisticLink()
     by: ComparedBy = "outcome"

@@ -25,6 +25,8 @@ class RegressionObjective(Objective):
         SupportError: batch and evaluation hold log-probabilities over different supports.
     """
 
+    tags = frozenset({"update_rule=regression"})
+
     implicit: ImplicitReward = LogRatioReward(scale=1.0, anchor="sampler")
     scale: float = 1.0
 

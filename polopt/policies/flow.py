@@ -39,6 +39,8 @@ class FlowPolicy(nn.Module):
     the second order.
     """
 
+    tags = frozenset({"head=flow"})
+
     def __init__(
         self,
         *,

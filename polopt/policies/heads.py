@@ -11,9 +11,13 @@ from torch import Generator, Tensor, nn
 from torch.nn.functional import softplus
 
 from polopt.errors import UserError
+from polopt.policies.densities import log_beta, log_shares, normal_divergence, normal_logp, sample_dirichlet
 from polopt.support import PLAIN, Density, Support
+from polopt.updates import categorical_divergence
 
-HeadName = Literal["categorical", "gaussian", "squashed_gaussian", "beta", "dirichlet", "deterministic"]
+HeadName = Literal[
+    "categorical", "gaussian", "squashed_gaussian", "beta", "dirichlet", "deterministic", "action_values"
+]
 # The logarithm of the standard deviation is kept in this range.
 LOG_STD = (-20.0, 2.0)
 # Actions are kept this far inside of their bounds, as a fraction of the range, where a density has to be computed.
@@ -42,6 +46,7 @@ class Head(nn.Module):
     outputs: numbers that the network gives.
     free_std: whether the logarithm of the standard deviation, [A], is a parameter of the policy that no state changes.
     reparameterised: whether a sample is a differentiable function of the law.
+    stochastic: whether decisions have log-probabilities; those of a head without are 0, without meaning.
     support: of its log-probabilities; log-densities may be above 0.
     whole_box: whether any action of the space is one of the head's.
     """
@@ -50,6 +55,7 @@ class Head(nn.Module):
     outputs: int
     free_std = False
     reparameterised = True
+    stochastic = True
     support: Support = Density()
     whole_box = True
 
@@ -79,6 +85,14 @@ class Head(nn.Module):
             f"the entropy of a {self.name} head has no closed form; set the objective's entropy to 0, or policy.head "
             "to beta"
         )
+
+    def divergence(self, old: Law, new: Law) -> Tensor:
+        """Returns KL(old || new) [...] in nats.
+
+        Raises:
+            HeadError: the head's decisions have no density.
+        """
+        raise HeadError(f"a {self.name} head has no densities, and so no divergence; set policy.head to another one")
 
 
 class Categorical(Head):
@@ -113,6 +127,37 @@ class Categorical(Head):
         (log_p,) = law
         return -(log_p.exp() * log_p).sum(-1)
 
+    def divergence(self, old: Law, new: Law) -> Tensor:
+        return categorical_divergence(old[0], new[0])
+
+
+class ActionValues(Head):
+    """The values Q(s, .) of n choices, of which the largest legal one is taken. Its logp is 0, without meaning."""
+
+    name = "action_values"
+    reparameterised = False
+    stochastic = False
+    support = PLAIN
+
+    def __init__(self, actions: int) -> None:
+        super().__init__()
+        self.outputs = actions
+
+    def law(self, output: Tensor, log_std: Tensor | None = None, legal: Tensor | None = None) -> Law:
+        if legal is not None:
+            output = torch.where(legal, output, torch.finfo(output.dtype).min)
+        return (output,)
+
+    def sample(self, law: Law, generator: Generator) -> Action:
+        choice = self.mode(law)
+        return Action(choice, self.logp(law, choice))
+
+    def mode(self, law: Law) -> Tensor:
+        return law[0].argmax(-1)
+
+    def logp(self, law: Law, action: Tensor) -> Tensor:
+        return law[0].new_zeros(action.shape)
+
 
 class Gaussian(Head):
     """A mean that depends on the state and a standard deviation that does not; dimensions are independent."""
@@ -137,11 +182,14 @@ class Gaussian(Head):
         return law[0]
 
     def logp(self, law: Law, action: Tensor) -> Tensor:
-        return _normal(action, *law)
+        return normal_logp(action, *law)
 
     def entropy(self, law: Law) -> Tensor:
         mean, log_std = law
         return (log_std + 0.5 * math.log(2 * math.pi * math.e)).sum().expand(mean.shape[:-1])
+
+    def divergence(self, old: Law, new: Law) -> Tensor:
+        return normal_divergence(old, new)
 
 
 class Bounded(Head):
@@ -207,8 +255,11 @@ class SquashedGaussian(Bounded):
         x = self._position(action)
         return self._density(law, (x.log() - (-x).log1p()) / 2)
 
+    def divergence(self, old: Law, new: Law) -> Tensor:
+        return normal_divergence(old, new)  # the hyperbolic tangent changes both alike
+
     def _density(self, law: Law, u: Tensor) -> Tensor:
-        return _normal(u, *law) - ((self.range / 2).log() + 2 * (math.log(2) - u - softplus(-2 * u))).sum(-1)
+        return normal_logp(u, *law) - ((self.range / 2).log() + 2 * (math.log(2) - u - softplus(-2 * u))).sum(-1)
 
 
 class Beta(Bounded):
@@ -227,7 +278,7 @@ class Beta(Bounded):
         return (1 + softplus(output)).chunk(2, -1)
 
     def sample(self, law: Law, generator: Generator) -> Action:
-        x = _dirichlet(torch.stack(law, -1), generator)[..., 0]
+        x = sample_dirichlet(torch.stack(law, -1), generator)[..., 0]
         action = self._scaled(x.clamp(MARGIN, 1 - MARGIN))
         return Action(action, self.logp(law, action))
 
@@ -238,14 +289,19 @@ class Beta(Bounded):
     def logp(self, law: Law, action: Tensor) -> Tensor:
         alpha, beta = law
         x = self._position(action)
-        density = (alpha - 1) * x.log() + (beta - 1) * (-x).log1p() - _log_beta(alpha, beta)
+        density = (alpha - 1) * x.log() + (beta - 1) * (-x).log1p() - log_beta(alpha, beta)
         return (density - self.range.log()).sum(-1)
 
     def entropy(self, law: Law) -> Tensor:
         alpha, beta = law
         total = alpha + beta
         pulls = (alpha - 1) * alpha.digamma() + (beta - 1) * beta.digamma() - (total - 2) * total.digamma()
-        return (_log_beta(alpha, beta) - pulls + self.range.log()).sum(-1)
+        return (log_beta(alpha, beta) - pulls + self.range.log()).sum(-1)
+
+    def divergence(self, old: Law, new: Law) -> Tensor:
+        (a, b), (c, d) = old, new
+        pulls = (a - c) * a.digamma() + (b - d) * b.digamma() + (c - a + d - b) * (a + b).digamma()
+        return (log_beta(c, d) - log_beta(a, b) + pulls).sum(-1)
 
 
 class Dirichlet(Head):
@@ -273,7 +329,7 @@ class Dirichlet(Head):
         return (1 + softplus(output),)
 
     def sample(self, law: Law, generator: Generator) -> Action:
-        action = _dirichlet(law[0], generator)
+        action = sample_dirichlet(law[0], generator)
         return Action(action, self.logp(law, action))
 
     def mode(self, law: Law) -> Tensor:
@@ -283,19 +339,20 @@ class Dirichlet(Head):
         (alpha,) = law
         x = action.clamp(min=MARGIN)
         x = x / x.sum(-1, keepdim=True)
-        return ((alpha - 1) * x.log()).sum(-1) - _log_shares(alpha)
+        return ((alpha - 1) * x.log()).sum(-1) - log_shares(alpha)
 
     def entropy(self, law: Law) -> Tensor:
         (alpha,) = law
         total = alpha.sum(-1)
         pulls = (total - alpha.shape[-1]) * total.digamma() - ((alpha - 1) * alpha.digamma()).sum(-1)
-        return _log_shares(alpha) + pulls
+        return log_shares(alpha) + pulls
 
 
 class Deterministic(Bounded):
     """One action in each state: tanh of the output, scaled to the box's bounds. Its logp is 0, without meaning."""
 
     name = "deterministic"
+    stochastic = False
 
     def __init__(self, low: Sequence[float], high: Sequence[float]) -> None:
         super().__init__(low, high)
@@ -321,11 +378,11 @@ def head_of(name: HeadName, actions: int | None, low: Sequence[float] | None, hi
     Raises:
         HeadError: the head is not one for such actions.
     """
-    if (name == "categorical") != (actions is not None):
+    if (name in ("categorical", "action_values")) != (actions is not None):
         found, fix = ("a box", "gaussian") if actions is None else (f"{actions} choices", "categorical")
         raise HeadError(f"policy.head = {name!r} does not fit the environment's actions, {found}; set it to {fix}")
     if actions is not None:
-        return Categorical(actions)
+        return ActionValues(actions) if name == "action_values" else Categorical(actions)
     assert low is not None
     assert high is not None
     if name == "gaussian":
@@ -334,39 +391,3 @@ def head_of(name: HeadName, actions: int | None, low: Sequence[float] | None, hi
     heads["dirichlet"] = Dirichlet
     made: Head = heads[name](low, high)
     return made
-
-
-def _normal(x: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:
-    scaled = (x - mean) / log_std.exp()
-    return (-0.5 * scaled.square() - log_std - 0.5 * math.log(2 * math.pi)).sum(-1)
-
-
-def _log_beta(alpha: Tensor, beta: Tensor) -> Tensor:
-    return alpha.lgamma() + beta.lgamma() - (alpha + beta).lgamma()
-
-
-def _log_shares(alpha: Tensor) -> Tensor:
-    """Returns the logarithm of a Dirichlet distribution's normaliser."""
-    return alpha.lgamma().sum(-1) - alpha.sum(-1).lgamma()
-
-
-class _Dirichlet(torch.autograd.Function):
-    """Samples of Dirichlet distributions, with the implicit derivative of torch, which approximates it to some 1e-3."""
-
-    @staticmethod
-    def forward(ctx: Any, concentration: Tensor, generator: Generator) -> Tensor:
-        x = torch._sample_dirichlet(concentration.cpu(), generator).to(concentration)
-        ctx.save_for_backward(x, concentration)
-        return x
-
-    @staticmethod
-    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None]:
-        x, concentration = ctx.saved_tensors
-        total = concentration.sum(-1, keepdim=True).expand_as(concentration)
-        grad = torch._dirichlet_grad(x, concentration, total)
-        return grad * (slope - (x * slope).sum(-1, keepdim=True)), None
-
-
-def _dirichlet(concentration: Tensor, generator: Generator) -> Tensor:
-    found: Tensor = _Dirichlet.apply(concentration, generator)
-    return found

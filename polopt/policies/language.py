@@ -45,6 +45,8 @@ class LanguagePolicy(nn.Module):
     fixed: names of parameters that never change, the base of an adapter. Copies of the policy share them.
     """
 
+    tags = frozenset({"head=transformer", "input=text"})
+
     def __init__(
         self,
         model: Any,

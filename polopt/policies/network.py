@@ -32,8 +32,9 @@ class NetworkPolicy(nn.Module):
     distribution that the actor's outputs determine.
 
     observations: numbers in an observation, D.
-    head: categorical for choices; for vectors gaussian, whose standard deviation depends on no state,
-        squashed_gaussian, beta, dirichlet or deterministic. None is the first that fits.
+    head: categorical for choices, or action_values, whose outputs are their values; for vectors gaussian, whose
+        standard deviation depends on no state, squashed_gaussian, beta, dirichlet or deterministic. None is the first
+        that fits.
     low, high: the bounds of a vector, [A]; the Gaussian has none.
     normalise: whether observations are normalised by the mean and standard deviation of those of training so far.
     hidden: widths of the hidden layers.
@@ -43,6 +44,8 @@ class NetworkPolicy(nn.Module):
     Raises:
         HeadError: the head does not fit the actions.
     """
+
+    tags = frozenset({"head=mlp", "input=state"})
 
     # Whether each decision is evaluated on its own, so that the decisions of a batch can be its rows.
     per_decision: ClassVar[bool] = True
@@ -126,6 +129,15 @@ class NetworkPolicy(nn.Module):
         `state_of` returns them, here and in the methods below. legal: [..., n] bool, choices to take."""
         return self.head.law(self.actor(self._normalised(observation)), self.log_std, legal)
 
+    def laws(self, experience: Experience) -> Law:
+        """Returns the laws of a batch's decisions, tensors [B, T, ...], and of them [A] what no state changes."""
+        observation, T = experience.extras["observation"], experience.mask.shape[1]
+        return self.law(observation[:, :T], experience.extras.get("legal"))
+
+    def law_divergence(self, old: Law, new: Law) -> Tensor:
+        """Returns KL(old || new) [...] of laws, in nats."""
+        return self.head.divergence(old, new)
+
     def value(self, observation: Tensor) -> Tensor:
         """Returns the critic's value [...] of each observation [..., D]."""
         value: Tensor = self.critic(self._normalised(observation))[..., 0]
@@ -142,13 +154,18 @@ class NetworkPolicy(nn.Module):
         mode = self.head.mode(law)
         return Action(mode, self.head.logp(law, mode))
 
+    def action_values(self, observation: Tensor) -> Tensor:
+        """Returns the values [..., n] of the choices after each observation [..., D], of a head of action values."""
+        values: Tensor = self.actor(self._normalised(observation))
+        return values
+
     def propose(self, observation: Tensor, generator: Generator) -> Action:
         """Samples an action for each observation [N, D]; action and logp have a gradient through the sample.
 
         Raises:
-            HeadError: the head is categorical, whose samples have no gradient.
+            HeadError: gradients are recorded, and the head is one of choices, whose samples have none.
         """
-        if not self.head.reparameterised:
+        if torch.is_grad_enabled() and not self.head.reparameterised:
             raise HeadError(
                 f"samples of a {self.head.name} head have no gradient; take an environment whose actions are a Box, or "
                 "a method that reads log-probabilities"

@@ -29,6 +29,8 @@ class ScaledReward(Reward):
         ExperienceError: the reward is per decision; the standard deviation is that of outcomes.
     """
 
+    tags = frozenset[str]()
+
     reward: Reward = OutcomeReward()
     centred: bool = False
 
@@ -63,6 +65,8 @@ class ScaledReward(Reward):
 class ClippedReward(Reward):
     """The reward clipped to [-limit, limit]."""
 
+    tags = frozenset[str]()
+
     reward: Reward
     limit: float
 
@@ -87,6 +91,8 @@ class PositiveReward(RowMask):
 class ConditionalReward(Reward):
     """The reward where `when` holds, `otherwise` elsewhere."""
 
+    tags = frozenset[str]()
+
     reward: Reward
     when: RowMask
     otherwise: float = 0.0
@@ -107,6 +113,8 @@ class CombinedReward(Reward):
     Raises:
         ExperienceError: a term is per decision, and the rule applies to whole rows only.
     """
+
+    tags = frozenset[str]()
 
     terms: Sequence[Reward]
     weights: Sequence[float] = ()

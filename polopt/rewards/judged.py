@@ -20,6 +20,8 @@ class JudgedReward(Reward):
         ExperienceError: the judge compares, and a task has no solution.
     """
 
+    tags = frozenset[str]()
+
     judge: Judge
 
     reads = frozenset({"extras.task", "extras.answer"})

@@ -12,6 +12,7 @@ from polopt.rewards.parts import Reward
 class EnvironmentReward(Reward):
     """The environment's own `reward` of the batch, [B] or [B, T]."""
 
+    tags = frozenset({"reward_source=task"})
     reads = frozenset({"reward"})
 
     def forward(self, experience: Experience) -> Tensor:
@@ -22,6 +23,8 @@ class EnvironmentReward(Reward):
 class OutcomeReward(Reward):
     """Reward scale * outcome + shift, of the environment's outcome. Scale 2 and shift -1 map right/wrong 1/0 to
     +1/-1."""
+
+    tags = frozenset({"reward_source=task"})
 
     scale: float = 1.0
     shift: float = 0.0

@@ -17,6 +17,8 @@ class Reward(Part):
         batch.
     """
 
+    tags = frozenset({"reward_source=shaped"})
+
     reads_batch: ClassVar[bool] = False
 
     def forward(self, experience: Experience) -> Tensor:

@@ -18,6 +18,8 @@ class Preference(Part):
     """`preference(experience, first [P], second [P]) -> [P]`: the probability that row `first` is preferred to row
     `second`, with P(i, j) + P(j, i) = 1. It need not come from any reward: it may be intransitive."""
 
+    tags = frozenset({"reward_source=preference"})
+
     def forward(self, experience: Experience, first: Tensor, second: Tensor) -> Tensor:
         raise NotImplementedError
 
@@ -144,6 +146,8 @@ class WinRate(Reward):
     Raises:
         ValueError: `own` in a comparison with opponents alone.
     """
+
+    tags = frozenset[str]()
 
     preference: Preference = OutcomePreference()
     own: bool = False

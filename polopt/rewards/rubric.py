@@ -89,6 +89,8 @@ class RubricReward(Reward):
         ValueError: no items, or a meta that invents items for a grader that cannot read them.
     """
 
+    tags = frozenset({"reward_source=model"})
+
     items: Sequence[Item]
     grader: Grader
     meta: Meta | None = None

@@ -16,6 +16,7 @@ from polopt.sampling.filters import (
     UniqueAnswers,
 )
 from polopt.sampling.fragments import Fragments
+from polopt.sampling.hindsight import GoalDistanceReward, GoalReward, HindsightReplay
 from polopt.sampling.histories import History, fit, predictor_loss
 from polopt.sampling.lookahead import Lookahead
 from polopt.sampling.opponents import AveragedPolicy, OpponentPolicy, OpponentRollouts, ReferenceMixture, with_opponents
@@ -52,7 +53,7 @@ from polopt.sampling.successes import SuccessReplay
 from polopt.sampling.task_samplers import ConsecutiveTasks, Curriculum
 from polopt.sampling.task_table import TaskTable
 from polopt.sampling.temperature import EntropyTemperature
-from polopt.sampling.transitions import TransitionReplay, transition_rows
+from polopt.sampling.transitions import TransitionReplay, spanning, successors, transition_rows
 
 __all__ = [
     "AveragedPolicy",
@@ -67,6 +68,9 @@ __all__ = [
     "FixedInput",
     "FolderPool",
     "Fragments",
+    "GoalDistanceReward",
+    "GoalReward",
+    "HindsightReplay",
     "History",
     "InContext",
     "LastAction",
@@ -130,6 +134,8 @@ __all__ = [
     "predictor_loss",
     "select_rows",
     "self_bleu",
+    "spanning",
+    "successors",
     "transition_rows",
     "with_opponents",
 ]

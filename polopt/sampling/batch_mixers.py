@@ -40,6 +40,8 @@ class WithDemonstrations(BatchMixer):
     They solve other tasks than the rollouts. Source: the expert rows of CHORD, arXiv:2508.11408.
     """
 
+    tags = frozenset({"data_source=demonstrations"})
+
     each: float = 0.25
 
     source_capabilities = frozenset({"demonstrations"})
@@ -58,6 +60,8 @@ class WithSolutions(BatchMixer):
     With outcomes in [0, 1], gate 0 helps prompts whose rollouts all failed, 1 all prompts, -1 none. Source: HPT,
     arXiv:2509.04419.
     """
+
+    tags = frozenset({"data_source=demonstrations"})
 
     gate: float = 0.0
 
@@ -78,6 +82,8 @@ class WithTexts(BatchMixer):
     The source's generator draws once a batch, and not at all at probability 0 or 1. Source: the stochastic auxiliary
     loss of InK-GRPO, arXiv:2601.18129.
     """
+
+    tags = frozenset({"data_source=demonstrations"})
 
     rows: int = 64
     length: int = 512

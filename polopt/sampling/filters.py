@@ -21,6 +21,7 @@ class MixedGroups(Select):
     would keep every group. Source: dynamic sampling in DAPO, arXiv:2503.14476.
     """
 
+    tags = frozenset({"filter=outcome"})
     reads = frozenset({"outcome", "group"})
 
     def forward(self, experience: Experience) -> Experience:
@@ -37,6 +38,8 @@ class TopK(Select):
 
     With one row per prompt this is RAFT's best-of-n, arXiv:2304.06767.
     """
+
+    tags = frozenset({"filter=outcome"})
 
     count: int | None = 1
     threshold: Unbounded = -float("inf")
@@ -88,6 +91,7 @@ class NonZeroAdvantage(Select):
     The difference of equal numbers may be 0 or 1e-16, depending on the order of the rows.
     """
 
+    tags = frozenset({"filter=outcome"})
     reads = frozenset({"advantage", "reward", "group"})
 
     def forward(self, experience: Experience) -> Experience:
@@ -107,6 +111,7 @@ class ExtremeRows(Select):
     of SPPO, arXiv:2405.00675.
     """
 
+    tags = frozenset({"filter=outcome"})
     reads = frozenset({"advantage", "group"})
 
     def forward(self, experience: Experience) -> Experience:
@@ -156,6 +161,8 @@ class ResampledRows(RandomSelect):
     plus 1e-8. A row that is drawn several times counts as often. Source: the formulas of verl's PF-PPO, which takes
     best and worst of the whole batch, not of each prompt.
     """
+
+    tags = frozenset({"filter=outcome"})
 
     weights: Literal["power", "extremes", "best"] = "power"
     power: float = 2.0

@@ -17,6 +17,8 @@ class Fragments(Sampling):
     steps: decisions in a row, T.
     """
 
+    tags = frozenset({"data_source=self"})
+
     steps: int = 128
 
     source_capabilities = frozenset({"fragments"})

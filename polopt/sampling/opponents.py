@@ -122,6 +122,8 @@ class OpponentRollouts(BatchMixer):
     policy: the opponent.
     """
 
+    tags = frozenset({"data_source=others"})
+
     count: int = 1
     policy: OpponentPolicy = ReferenceMixture()
 

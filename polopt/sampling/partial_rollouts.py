@@ -25,6 +25,8 @@ class PartialRollouts(Sampling):
     batching in T-PPO, arXiv:2506.15050.
     """
 
+    tags = frozenset({"data_source=self"})
+
     window: int = 8192
     support: Support = Support()
 

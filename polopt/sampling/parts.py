@@ -177,6 +177,8 @@ class Select(Part):
     judges_demonstrations: whether the part filters the demonstrated rows too; otherwise they are all kept.
     """
 
+    tags = frozenset({"filter=other"})
+
     judges_demonstrations: ClassVar[bool] = False
 
     def forward(self, experience: Experience) -> Experience:

@@ -47,6 +47,8 @@ class Rollouts(Sampling):
         or opponents that the rollouts are compared with.
     """
 
+    tags = frozenset({"data_source=self"})
+
     group: int = 8
     choice: TaskSampler = UniformTasks()
     budget: RolloutAllocator = EqualRollouts()
@@ -198,6 +200,7 @@ class _Imitated(Sampling):
 class Demonstrations(_Imitated):
     """Demonstrated solutions of the tasks, as decisions of the rows."""
 
+    tags = frozenset({"data_source=demonstrations"})
     source_capabilities = frozenset({"demonstrations"})
 
     def forward(self, source: DemonstrationSource) -> Experience:
@@ -208,6 +211,7 @@ class PreferencePairs(_Imitated):
     """Preference pairs: of each task the preferred answer, with outcome 1, and the rejected one, with outcome 0, as one
     group; of a task with a ranked list all of its answers, with their scores as outcomes."""
 
+    tags = frozenset({"data_source=rated"})
     source_capabilities = frozenset({"pairs"})
 
     def forward(self, source: PairSource) -> Experience:
@@ -224,6 +228,8 @@ class RatedAnswers(_Imitated):
     mismatched: as many rows more, in which each task has the answer of another one, for parts that estimate a distance
     between policies from them: `extras.mismatched` marks these.
     """
+
+    tags = frozenset({"data_source=rated"})
 
     mismatched: bool = False
 
@@ -243,6 +249,8 @@ class RatedAnswers(_Imitated):
 
 class RawTexts(_Imitated):
     """Raw texts in pieces of at most `length` tokens, as decisions of the rows: continued pre-training."""
+
+    tags = frozenset({"data_source=demonstrations"})
 
     length: int = 512
 

@@ -32,6 +32,8 @@ class SuccessReplay(BatchMixer):
     Source: the replay of successful trajectories in ARPO, arXiv:2505.16282, for groups that failed as a whole.
     """
 
+    tags = frozenset({"data_source=self"})
+
     each: int = 1
     tasks: int = 4096
     right: RowMask = IsCorrect()

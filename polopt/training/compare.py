@@ -40,6 +40,8 @@ def compare(
 ) -> Comparison:
     """Trains every method with seeds 0 to seeds - 1 and compares their held-out scores; the first is the yardstick.
 
+    Rules that the recipe's evaluations play stand beside the methods.
+
     Everything but the last stage's method is the same. Runs of one seed begin with the same warm-up to the bit, so
     differences are paired by seed. `folder` (`default_folder` if None) gets a run folder each and comparison.json;
     called again, this function takes finished runs as they are and continues the others.
@@ -76,7 +78,7 @@ def compare(
         trials = [ComparedRun(n, s, r, _run(r, folder / f"{file_name(n)}-seed-{s}")) for n, s, r in planned]
         train_all(trials, executor, watch or (lambda _: None))
     comparison = Comparison(
-        [_trials(name, [t for t in trials if t.name == name]) for name in names],
+        [_trials(name, [t for t in trials if t.name == name]) for name in names] + _rules(trials, names),
         unit=_unit(trials),
         anytime=anytime,
     )
@@ -173,6 +175,18 @@ def _run(recipe: Recipe, folder: Path) -> Run:
 def _trials(name: str, trials: Sequence[ComparedRun]) -> MethodRuns:
     curves = [_curve(trial) for trial in trials]
     return MethodRuns(name, [t.seed for t in trials], [curve[-1][1] for curve in curves], curves)
+
+
+def _rules(trials: Sequence[ComparedRun], names: Sequence[str]) -> list[MethodRuns]:
+    """Returns the scores of the rules that the recipe's evaluations play, by seed; those beside the first method."""
+    own = [trial for trial in trials if trial.name == names[0]]
+    logs = [[e for e in t.run.read("evaluations") if e["stage"] == t.recipe.main_stage and "rules" in e] for t in own]
+    found = []
+    for rule in logs[0][-1]["rules"] if logs[0] else ():
+        name = f"rule {rule}" if rule in names else rule
+        curves = [[(e["step"], score_of(e["rules"][rule])[1]["estimate"]) for e in log] for log in logs]
+        found.append(MethodRuns(name, [t.seed for t in own], [curve[-1][1] for curve in curves], curves))
+    return found
 
 
 def _unit(trials: Sequence[ComparedRun]) -> str:

@@ -13,8 +13,11 @@ from polopt.algorithm import Algorithm
 from polopt.capabilities import Capabilities
 from polopt.config import ConfigError
 from polopt.experience import Experience
+from polopt.outputs import output_of
+from polopt.part_names import name_of
 from polopt.training.batches import BatchIterator, StageSource
 from polopt.training.learner import Learner
+from polopt.training.specs import StageSpec
 
 
 def check_algorithm(stage: str, algorithm: Algorithm, capabilities: Capabilities) -> None:
@@ -25,6 +28,30 @@ def check_algorithm(stage: str, algorithm: Algorithm, capabilities: Capabilities
     """
     for sentence in capabilities.refusals(algorithm):
         raise ConfigError(f"stages.{stage}: {sentence}")
+
+
+def check_update(stage: str, spec: StageSpec, algorithm: Algorithm, processes: int) -> None:
+    """Refuses a stage whose update rule steps on whole batches, if something else divides them.
+
+    Raises:
+        ConfigError: naming the stage, the setting and the fix.
+    """
+    objective, rule = algorithm.objective, algorithm.update
+    if "batch" not in rule.loop_capabilities:
+        return
+    name, where = name_of(type(rule)), f"stages.{stage}"
+    if processes > 1:
+        raise ConfigError(f"{where}: {name} steps on whole batches in one process, and torchrun started {processes}")
+    if spec.micro_rows is not None and objective.required_full_batch_outputs:
+        raise ConfigError(
+            f"{where}.micro_rows: {name} evaluates the loss at several steps, and it needs statistics of the whole "
+            "batch; leave micro_rows out"
+        )
+    if any(output is not None and output.proposal for output in map(output_of, objective.required_outputs)):
+        raise ConfigError(
+            f"{where}: {name} needs a loss that is a function of the parameters, and this one samples actions; set the "
+            "stage's but: {update: {part: updates.AdamW}}"
+        )
 
 
 class Score(Protocol):

@@ -17,8 +17,10 @@ from polopt.experience import Experience
 from polopt.extras import EXTRAS
 from polopt.fields import SHAPES
 from polopt.metrics import logp_mismatch
+from polopt.network_training import NetworkTraining
 from polopt.objectives import Objective
 from polopt.support import Support
+from polopt.updates import Stepper
 
 # Columns that every policy whose decisions can be rows reads, as `extras`.
 DECIDED = ("observation", "action", "legal")
@@ -34,15 +36,19 @@ class GradientPass(NamedTuple):
     logp: Tensor
 
 
-def can_be_flat(policy: Any, objective: Objective, experience: Experience) -> bool:
-    """Tests whether a batch's decisions can be rows of their own without a change of its loss.
+def can_be_flat(policy: Any, objective: Objective, experience: Experience, networks: NetworkTraining) -> bool:
+    """Tests whether a batch's decisions can be rows of their own without a change of its losses.
 
-    Each decision is evaluated on its own (`policy.per_decision`), and its loss depends on no other one (`Part.binds`).
+    Each decision is evaluated on its own (`policy.per_decision`), and its loss depends on no other one (`Part.binds`),
+    or rows have one decision, and none is of a group. Networks learn from rows of one decision.
     """
-    names = {name.removeprefix("extras.") for name in objective.active_fields("reads") if name.startswith("extras.")}
+    reads = objective.active_fields("reads") | networks.reads
+    names = {name.removeprefix("extras.") for name in reads if name.startswith("extras.")}
+    bound = {objective.binding, networks.binding}
+    single = experience.mask.shape[1] == 1 and "group" not in bound
     return (
         getattr(policy, "per_decision", False)
-        and objective.binding == "decision"
+        and (single or (bound == {"decision"} and not networks.active))
         and not objective.active_fields("full_batch_outputs")
         and "is_demonstration" not in experience.extras
         and all(isinstance(experience.extras.get(name), Tensor) for name in names)
@@ -58,6 +64,8 @@ def flat(experience: Experience, reads: frozenset[str]) -> Columns:
     extras = {n: experience.extras[n] for n in names if n in experience.extras}
 
     def by_decision(value: Tensor, per_decision: bool) -> Tensor:
+        if T == 1:
+            return value
         if not per_decision:
             return value.repeat_interleave(T, 0)
         return value[:, :T].reshape(B * T, 1, *value.shape[2:])
@@ -76,23 +84,28 @@ def batch_of(columns: Mapping[str, Tensor], support: Support) -> Experience:
     return Experience(support=support, extras=extras, **fields)
 
 
-class _Loss(nn.Module):
-    """The policy's evaluation and the objective, as one module."""
+def field_of(batch: Experience, name: str) -> Tensor:
+    """Returns a column of a batch by its name among `columns`."""
+    found: Tensor = batch.extras[name.removeprefix("extras.")] if name.startswith("extras.") else getattr(batch, name)
+    return found
 
-    def __init__(self, policy: Any, objective: Objective, support: Support) -> None:
+
+class _Loss(nn.Module):
+    """The evaluation of policy and networks, and the objective, as one module."""
+
+    def __init__(self, policy: Any, objective: Objective, support: Support, networks: NetworkTraining) -> None:
         super().__init__()
-        self.policy, self.objective, self.support = policy, objective, support
-        self.outputs = objective.active_fields("policy_outputs")
+        self.policy, self.objective, self.support, self.networks = policy, objective, support, networks
 
     def forward(self, columns: Columns) -> tuple[Tensor, dict[str, Tensor], Tensor]:
         batch = batch_of(columns, self.support)
-        evaluation = self.policy.evaluate(batch, self.outputs)
+        evaluation = self.networks.evaluate(batch, self.objective)
         result = self.objective.of_checked(batch, evaluation)
         return result.loss, {"loss": result.loss.detach(), **result.metrics}, evaluation.logp.detach()[:, 0]
 
 
 class FlatUpdates:
-    """Optimiser steps on the decisions of one batch.
+    """Optimiser steps on the decisions of one batch: in each, those of the networks and, where it is due, the policy's.
 
     compiled: whether evaluation, objective and backward pass run as one compiled graph, which is made for each shape of
     a minibatch.
@@ -105,14 +118,19 @@ class FlatUpdates:
         self,
         policy: Any,
         objective: Objective,
-        parameters: Sequence[nn.Parameter],
-        optimiser: torch.optim.Optimizer,
+        stepper: Stepper,
         clip: float,
+        networks: NetworkTraining,
     ) -> None:
-        self.policy, self.objective, self.parameters = policy, objective, parameters
-        self.optimiser, self.clip = optimiser, clip
+        self.policy, self.objective, self.stepper, self.clip = policy, objective, stepper, clip
+        self.networks = networks
         self.compiled = bool(getattr(policy, "compiled", False))
         self._graphs: dict[tuple[Any, ...], Callable[..., Any]] = {}
+
+    @property
+    def parameters(self) -> Sequence[nn.Parameter]:
+        """The parameters that minibatches change."""
+        return self.stepper.stepped
 
     def run(
         self,
@@ -124,29 +142,43 @@ class FlatUpdates:
     ) -> list[dict[str, float]]:
         """Takes epochs x minibatches steps. Returns the metrics of each. see: called with the parameters and the number
         of decisions after each backward pass of the first epoch, if there are several."""
-        columns = flat(experience, self.objective.active_fields("reads"))
+        columns = flat(experience, self.objective.active_fields("reads") | self.networks.reads)
         self._split_state()
-        metrics, first = [], None
+        metrics: list[dict[str, Tensor]] = []
+        first = None
         for epoch, minibatch in _minibatches(columns, epochs, minibatches, generator):
+            minibatch, record = self._step_networks(minibatch, experience.support)
+            metrics.append(record)
+            if not self.networks.policy_is_due:
+                self.networks.move_targets()
+                continue
             found = self._pass(minibatch, experience.support)
             for parameter, gradient in zip(self.parameters, found.gradients, strict=True):
                 parameter.grad = gradient
             if epoch == 0 and minibatches > 1:
                 see(self.parameters, len(found.logp))
             norm = nn.utils.clip_grad_norm_(self.parameters, self.clip)
-            self.optimiser.found_inf = (~norm.isfinite()).float()  # type: ignore[attr-defined]
-            self.optimiser.step()
-            metrics.append({**found.metrics, "grad_norm": norm, **_ratio(minibatch, found.logp)})
+            self.stepper.step(norm)
+            record |= {**found.metrics, "grad_norm": norm, **_ratio(minibatch, found.logp)}
+            self.networks.move_targets()
             first = first or (minibatch, found.logp)
         records = _read(metrics)
         if first is not None and "rollout_logp" in first[0]:
             records[0] |= _mismatch(*first)
         return records
 
+    def _step_networks(self, columns: Columns, support: Support) -> tuple[Columns, dict[str, Tensor]]:
+        """Takes the networks' step. Returns the minibatch as they relabel it, and their metrics."""
+        if not self.networks.active:
+            return columns, {}
+        batch = self.networks.relabelled(batch_of(columns, support))
+        relabelled = {name: field_of(batch, name) for part in self.networks.algorithm.relabel for name in part.writes}
+        return columns | relabelled, self.networks.step(batch)
+
     def _pass(self, columns: Columns, support: Support) -> GradientPass:
         if self.compiled:
             return self._compiled_pass(columns, support)
-        loss, metrics, logp = _Loss(self.policy, self.objective, support)(columns)
+        loss, metrics, logp = _Loss(self.policy, self.objective, support, self.networks)(columns)
         return GradientPass(torch.autograd.grad(loss, self.parameters, allow_unused=True), metrics, logp)
 
     def _split_state(self) -> None:
@@ -162,7 +194,7 @@ class FlatUpdates:
         trained, fixed = self._trained, self._fixed
         key = (support, *((name, *value.shape, value.dtype) for name, value in columns.items()))
         if key not in self._graphs:
-            module = _Loss(self.policy, self.objective, support)
+            module = _Loss(self.policy, self.objective, support, self.networks)
             self._graphs[key] = _compiled(module, trained, fixed, columns)
         return GradientPass(*self._graphs[key](trained, fixed, columns))
 
@@ -239,6 +271,5 @@ def _mismatch(columns: Columns, logp: Tensor) -> dict[str, float]:
 
 def _read(metrics: list[dict[str, Tensor]]) -> list[dict[str, float]]:
     """Returns the numbers of all steps, read from the device at once."""
-    names = [*metrics[0]]
-    values = torch.stack([torch.stack([step[name].double() for name in names]) for step in metrics]).tolist()
-    return [dict(zip(names, row, strict=True)) for row in values]
+    values = iter(torch.stack([value.double() for step in metrics for value in step.values()]).tolist())
+    return [{name: next(values) for name in step} for step in metrics]

@@ -29,7 +29,7 @@ from polopt.training.cluster.connect import worker_pool_of
 from polopt.training.cluster.pool_source import ClusterSource
 from polopt.training.cluster.prefetch import PrefetchedBatches
 from polopt.training.cluster.worker_pool import WorkerPool
-from polopt.training.domain import check_algorithm
+from polopt.training.domain import check_algorithm, check_update
 from polopt.training.episode_player import EpisodePlayer
 from polopt.training.episode_record import prompts_of
 from polopt.training.estimates import LABELS, PREFERENCES
@@ -37,7 +37,7 @@ from polopt.training.evaluate import HeldOutScore, evaluate
 from polopt.training.group_source import GroupSource
 from polopt.training.language_recipe import LanguageRecipe
 from polopt.training.language_weights import model_policy, weights_of_run
-from polopt.training.learner import Learner, learning, optimiser_of
+from polopt.training.learner import Learner, learning
 from polopt.training.loop import warn
 from polopt.training.measure import describe, rollout_records, show
 from polopt.training.named_policies import with_policies
@@ -101,6 +101,7 @@ class LanguageDomain:
         for name, algorithm in self.algorithms.items():
             stage = recipe.stages[name]
             check_algorithm(name, algorithm, with_policies(name, stage, algorithm, self.capabilities))
+            check_update(name, stage, algorithm, self.team.size)
             if stage.data is None:
                 check_split(name, algorithm, self.splits[name])
             else:
@@ -114,7 +115,7 @@ class LanguageDomain:
         self.policy = self._make_policy(critic)
         for name, algorithm in self.algorithms.items():
             check_layers(name, algorithm, self.policy)
-            optimiser_of(learning(self.policy, recipe.stages[name].train), recipe.stages[name].optimiser)
+            learning(self.policy, recipe.stages[name].train)
         self.splits = fitted_splits(recipe, self.splits, self.algorithms, self.policy)
         self.others = fitted_others(recipe, self.others, self.policy)
         for name, algorithm in self.algorithms.items():

@@ -21,7 +21,7 @@ from polopt.training.loop import Training, Watcher
 from polopt.training.process_group import ProcessGroup, assemble
 from polopt.training.recipe import Recipe
 from polopt.training.run import ReadOnlyRun, Run
-from polopt.training.weight_sources import check_weights
+from polopt.training.weight_sources import check_networks, check_weights
 
 # Kind of recipe -> the module whose `open_domain` makes its domain; imported when a run of that kind begins.
 DOMAINS = {
@@ -76,6 +76,7 @@ def train(
     with open_domain(recipe, team, address) as domain:  # what cannot be prepared leaves no folder behind
         team.broadcast_from_main(domain.preflight)
         check_weights(recipe, domain)
+        check_networks(recipe, domain)
         domain.try_worlds()
         if team.is_main:
             folder.mkdir(parents=True, exist_ok=True)

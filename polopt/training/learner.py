@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from polopt import ops
-from polopt.algorithm import Algorithm, add_metrics
+from polopt.algorithm import Algorithm
 from polopt.config import ConfigError
 from polopt.errors import UserError
-from polopt.evaluation import Evaluation
+from polopt.evaluation import Evaluation, add_metrics
 from polopt.experience import Experience
 from polopt.fields import OLD
 from polopt.metrics import logp_mismatch
@@ -25,6 +25,7 @@ from polopt.training.flat_updates import FlatUpdates, can_be_flat
 from polopt.training.noise import NoiseMeter
 from polopt.training.process_group import ProcessGroup, blank, nothing
 from polopt.training.specs import OptimiserSpec, StageSpec
+from polopt.updates import BatchLoss
 from polopt.values import check_values
 
 
@@ -62,18 +63,14 @@ def learning(policy: Any, pattern: str | None) -> list[nn.Parameter]:
     return found
 
 
-def optimiser_of(parameters: list[nn.Parameter], spec: OptimiserSpec) -> torch.optim.Optimizer:
-    """Returns the optimiser of a stage, with no state yet."""
-    return torch.optim.AdamW(parameters, lr=spec.lr, betas=spec.betas, weight_decay=spec.weight_decay, fused=True)
-
-
 class Learner:
     """A learner takes optimiser steps on a policy: epochs x minibatches per batch, each the sum of its micro-batches.
 
     A minibatch is one optimiser batch of whole groups, and every normaliser is computed on the whole of it. Its
     micro-batches keep together what the objective binds. So micro_rows, and how many processes of a `team` share the
     rows, change memory and time and nothing else. Where the policy evaluates each decision on its own and the
-    objective binds none, one process without micro_rows has minibatches of single decisions (`FlatUpdates`).
+    objective binds none, one process without micro_rows has minibatches of single decisions (`FlatUpdates`). How
+    gradients become steps is the algorithm's `update`.
     """
 
     def __init__(
@@ -87,30 +84,42 @@ class Learner:
         self.policy, self.algorithm, self.stage, self.generator = policy, algorithm, stage, generator
         self.team = ProcessGroup() if team is None else team
         self.parameters = learning(policy, stage.train)
-        self.optimiser = optimiser_of(self.parameters, stage.optimiser)
+        self.stepper = algorithm.update.begin(self.parameters, stage.optimiser)
         self.networks = NetworkTraining(policy, algorithm, stage.optimiser.lr, generator)
         self.noise = NoiseMeter()
-        self.flat_updates = FlatUpdates(
-            policy, algorithm.objective, self.parameters, self.optimiser, stage.optimiser.clip
-        )
+        self.flat_updates = FlatUpdates(policy, algorithm.objective, self.stepper, stage.optimiser.clip, self.networks)
 
     def update(self, experience: Experience, step: int) -> dict[str, float]:
         """Learns from one batch with advantages, as step number `step` of the stage. Returns the metrics, averaged over
         its optimiser steps."""
         rate = learning_rate(self.stage.optimiser, step, self.stage.steps)
-        for group in self.optimiser.param_groups:
-            group["lr"] = rate
-        if self._is_flat(experience):
-            records = self._flat(experience)
+        self.stepper.set_lr(rate)
+        self.networks.set_course(rate / self.stage.optimiser.lr)
+        records = [self._step_on_batch(experience)] if self.stepper.reads_batch else []
+        if not self.stepper.stepped and not self.networks.active:
+            pass
+        elif self._is_flat(experience):
+            records += self._flat(experience)
         else:
-            records = [self._step(batch, epoch, first) for epoch, first, batch in self._minibatches(experience)]
+            records += [self._step(batch, epoch, first) for epoch, first, batch in self._minibatches(experience)]
         noise = self.noise.scale()
         return {**_combined(records), **({} if noise is None else {"grad_noise": noise}), "lr": rate}
 
+    def _step_on_batch(self, experience: Experience) -> dict[str, float]:
+        """Takes the update rule's step on the whole batch, in micro-batches, and returns its metrics."""
+        check_values(experience, by="Learner.update")
+        objective, rows = self.algorithm.objective, self.stage.micro_rows or len(experience)
+        pieces = experience.split(rows, binds=objective.binding)
+        loss = BatchLoss(self.policy, objective, lambda piece: self.networks.evaluate(piece, objective), pieces)
+        record = self.stepper.step_on_batch(loss)
+        if not math.isfinite(record["grad_norm"]):
+            raise diverged(record["grad_norm"])
+        return record
+
     def _is_flat(self, experience: Experience) -> bool:
         """Returns whether the decisions of the batch are rows of their own: nothing else divides or joins them."""
-        whole_batch = self.team.size == 1 and self.stage.micro_rows is None and not len(self.algorithm.networks)
-        return whole_batch and can_be_flat(self.policy, self.algorithm.objective, experience)
+        whole_batch = self.team.size == 1 and self.stage.micro_rows is None
+        return whole_batch and can_be_flat(self.policy, self.algorithm.objective, experience, self.networks)
 
     def _flat(self, experience: Experience) -> list[dict[str, float]]:
         """Takes the steps of an update on decisions, and returns each one's metrics."""
@@ -119,7 +128,7 @@ class Learner:
             return [{}]
         stage = self.stage
         records = self.flat_updates.run(experience, stage.epochs, stage.minibatches, self.generator, self.noise.see)
-        for norm in (record["grad_norm"] for record in records):
+        for norm in (record["grad_norm"] for record in records if "grad_norm" in record):
             if not math.isfinite(norm):
                 raise diverged(norm)
         return records
@@ -127,7 +136,7 @@ class Learner:
     def _step(self, batch: Experience, epoch: int, first: bool) -> dict[str, float]:
         """Takes one step of the networks beside the policy, and of the policy where it is due."""
         batch = self.networks.relabelled(batch)
-        record = self.networks.step(batch)
+        record = add_metrics([self.networks.step(batch)])
         if self.networks.policy_is_due:
             record |= self._minibatch(batch, epoch, first)
         self.networks.move_targets()
@@ -179,23 +188,24 @@ class Learner:
                 )
             local, passes = self.team.assign_rows(self.policy, batch, rows, active, objective.binding)
             pieces = batch.split(rows, local, objective.binding)
+        stepped = self.stepper.stepped
         metrics: list[dict[str, Tensor]] = [{"loss": torch.zeros(())}]
         logps: list[Tensor] = []
         for micro in pieces:
             evaluation = self.networks.evaluate(micro, objective)
             result = objective(micro, evaluation)
-            result.loss.backward()
+            result.loss.backward(inputs=None if len(stepped) == len(self.parameters) else stepped)
             metrics.append({"loss": result.loss.detach(), **result.metrics})
             logps.append(evaluation.logp.detach())
         for _ in range(passes - len(logps)):
             nothing(self.policy.evaluate(blank(batch), outputs)).backward()
-        self.team.reduce(self.parameters)
+        self.team.reduce(stepped)
         if epoch == 0 and self.stage.minibatches > 1:
-            self.noise.see(self.parameters, len(batch))
-        norm = float(whole(nn.utils.clip_grad_norm_(self.parameters, self.stage.optimiser.clip)))
+            self.noise.see(stepped, len(batch))
+        norm = float(whole(nn.utils.clip_grad_norm_(stepped, self.stage.optimiser.clip)))
         if not math.isfinite(norm):
             raise diverged(norm)
-        self.optimiser.step()
+        self.stepper.step()
         own = (local.nonzero().flatten().cpu(), torch.cat(logps).cpu()) if logps else None
         gathered = self.team.gather((add_metrics(metrics), own))
         places, local_logps = zip(*(found for _, found in gathered if found is not None), strict=True)
@@ -243,10 +253,7 @@ class Learner:
         """Returns the optimiser's tensors, the networks', the algorithm's and the noise meter's, by name."""
         tensors = {f"algorithm.{k}": v for k, v in self.algorithm.state_dict().items()}
         tensors |= {"noise": self.noise.moments, **self.networks.state()}
-        for i, parameter in enumerate(self.parameters):
-            for name, value in self.optimiser.state.get(parameter, {}).items():
-                tensors[f"optimiser.{i}.{name}"] = torch.as_tensor(value)
-        return tensors
+        return tensors | {f"optimiser.{name}": value for name, value in self.stepper.state().items()}
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         """Restores what `state` returned."""
@@ -254,11 +261,8 @@ class Learner:
         self.networks.load(tensors)
         own = {k.removeprefix("algorithm."): v for k, v in tensors.items() if k.startswith("algorithm.")}
         self.algorithm.load_state_dict(own)
-        for i, parameter in enumerate(self.parameters):
-            prefix = f"optimiser.{i}."
-            state = {k.removeprefix(prefix): v.clone() for k, v in tensors.items() if k.startswith(prefix)}
-            if state:
-                self.optimiser.state[parameter] = {k: laid(v.to(parameter.device), parameter) for k, v in state.items()}
+        steps = {k.removeprefix("optimiser."): v for k, v in tensors.items() if k.startswith("optimiser.")}
+        self.stepper.load(steps, lambda value, parameter: laid(value.to(parameter.device), parameter))
 
 
 def _against_sampler(batch: Experience, logp: Tensor, first: bool) -> dict[str, float]:

@@ -145,6 +145,7 @@ class Training:
             source.load(state)
         else:
             learning.begin(self.run_folder, self.weights.label(name))
+            learning.learner.networks.begin(self.weights.networks(name))
             if 0 in evaluations:
                 self._evaluate(name, *evaluations[0])
         records = self._metrics(name) if first and stage.until else []
@@ -166,6 +167,7 @@ class Training:
                     self._evaluate(name, *evaluations[done])
                 if done == stage.steps:
                     self.weights.end(name)
+                    self.weights.end_networks(name, learning.learner.networks.weights())
                 if done == stage.steps or done % self.recipe.checkpoint.every == 0 or self._is_best(name, done):
                     self._save(name, done, learning, batches)
                 if done == stage.steps:

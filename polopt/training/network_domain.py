@@ -16,8 +16,8 @@ from polopt.config import ConfigError
 from polopt.errors import RunError
 from polopt.experience import Experience
 from polopt.training.batches import BatchIterator, SynchronousBatches
-from polopt.training.domain import check_algorithm
-from polopt.training.learner import Learner, learning, optimiser_of
+from polopt.training.domain import check_algorithm, check_update
+from polopt.training.learner import Learner, learning
 from polopt.training.named_policies import with_policies
 from polopt.training.process_group import ProcessGroup
 from polopt.training.recipe import Recipe
@@ -58,6 +58,7 @@ class NetworkDomain:
                     f"stages.{name}.micro_rows: networks beside the policy learn from whole minibatches; leave it out, "
                     "and set minibatches higher"
                 )
+            check_update(name, recipe.stages[name], algorithm, 1)
             check_algorithm(name, algorithm, with_policies(name, recipe.stages[name], algorithm, capabilities))
         self.sampling = torch.Generator().manual_seed(recipe.seed_of("sampling"))
 
@@ -69,7 +70,7 @@ class NetworkDomain:
         """
         self.policy = self.learned = policy.to(self.recipe.device)
         for stage in self.recipe.stages.values():
-            optimiser_of(learning(self.policy, stage.train), stage.optimiser)
+            learning(self.policy, stage.train)
 
     def preflight(self) -> None:
         pass

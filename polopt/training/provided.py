@@ -12,7 +12,7 @@ from polopt.part_names import name_of
 from polopt.policies.chat_format import Dialogue
 from polopt.policies.language import LanguagePolicy
 from polopt.policies.vocabulary import REDUCTIONS
-from polopt.sampling.source_protocols import CAPABILITIES
+from polopt.sampling.source_protocols import CAPABILITIES, STEPPED
 from polopt.situation import Situation
 from polopt.teachers import TEACHER_FIELDS
 from polopt.worlds.contract import new_episode
@@ -39,7 +39,8 @@ LANGUAGE = Capabilities(
     | {f"extras.{name}" for name in REDUCTIONS},
     layers=True,
     old_outputs=True,
-    source_capabilities=frozenset(CAPABILITIES) - {"fragments", "transitions", "logged_transitions"} | {"rollouts"},
+    source_capabilities=frozenset(CAPABILITIES) - STEPPED | {"rollouts"},
+    updates=frozenset({"optimiser", "batch", "laws"}),
     clauses={
         "": _CANNOT + "take another part, or train it in a loop of your own",
         "value_target": _CANNOT + "take a credit that has targets for a critic, as credit: {part: credit.GAE, cut: "

@@ -81,7 +81,7 @@ class Recipe(Config):
     @pydantic.model_validator(mode="after")
     def _weights_are_there(self) -> Recipe:
         names = list(self.stages)
-        for where, spec in self.weights().items():
+        for where, spec in (self.weights() | self.network_weights()).items():
             before = names[: names.index(where.split(".")[1])]
             for stage in stages_of(spec):
                 if stage not in names:
@@ -96,6 +96,11 @@ class Recipe(Config):
         found: dict[str, Any] = {f"stages.{name}.start": stage.start for name, stage in self.stages.items()}
         for name, stage in self.stages.items():
             found |= {f"stages.{name}.policies.{policy}": spec for policy, spec in stage.policies.items()}
+        return {where: spec for where, spec in found.items() if spec is not None}
+
+    def network_weights(self) -> dict[str, Any]:
+        """Returns each setting that names networks, by its dotted path."""
+        found = {f"stages.{name}.networks": stage.networks for name, stage in self.stages.items()}
         return {where: spec for where, spec in found.items() if spec is not None}
 
     def writes(self, stage: str) -> str | None:

@@ -14,7 +14,7 @@ from polopt.algorithm import Algorithm
 from polopt.config import Config, ConfigError, PlainMap
 from polopt.names import nearest
 from polopt.setting_types import Unbounded
-from polopt.training.weight_specs import PolicySource, WeightsSpec
+from polopt.training.weight_specs import NetworksSpec, PolicySource, WeightsSpec
 
 Positive = Annotated[int, pydantic.Field(ge=1, le=10**6)]
 Count = Annotated[int, pydantic.Field(ge=0, le=10**6)]
@@ -106,6 +106,8 @@ class StageSpec(Config):
     start: the weights that the stage begins with: initial (the policy as the recipe makes it), {stage: NAME} (what an
         earlier stage ended with), {run: FOLDER} (a finished run's), or {average: [...], weights: [...]} of several. A
         run without a critic leaves that as it is. None goes on from the stage before.
+    networks: where the networks beside the policy begin, those of the same names: {stage: NAME} (as an earlier stage
+        ended with) or {run: FOLDER} (as a finished run did). The others, and all of them if None, begin anew.
     policies: frozen policies beside the learner, by name, each as a `start`, or {model: NAME_OR_FOLDER}: a part whose
         `anchor` is that name reads the policy's log-probabilities, extras.<name>_logp. `reference` stands in place of
         the policy as it was when the stage began.
@@ -123,9 +125,10 @@ class StageSpec(Config):
     train: str | None = None
     optimiser: OptimiserSpec = OptimiserSpec()
     # Settings that a recipe's text leaves out while they have their defaults.
-    unused: ClassVar[tuple[str, ...]] = ("start", "policies")
+    unused: ClassVar[tuple[str, ...]] = ("start", "networks", "policies")
 
     start: WeightsSpec | None = None
+    networks: NetworksSpec | None = None
     policies: dict[str, PolicySource] = pydantic.Field(default_factory=dict)
 
     @pydantic.model_serializer(mode="wrap")

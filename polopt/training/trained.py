@@ -54,11 +54,16 @@ def check_kind(folder: Path) -> None:
     Raises:
         ConfigError: the kind of the run's recipe.
     """
-    if (folder / "recipe.yaml").is_file():
-        data = read_yaml_file(folder / "recipe.yaml")
-        kind = data.get("kind", "language") if isinstance(data, dict) else "language"
-        if kind in ("control", "generative"):
-            raise ConfigError(f"this is for recipes of kind language, found {kind} in {folder}")
+    if (kind := kind_of(folder)) in ("control", "generative"):
+        raise ConfigError(f"this is for recipes of kind language, found {kind} in {folder}")
+
+
+def kind_of(folder: Path) -> str:
+    """Returns the kind of the recipe of the run in a folder; language for a folder without a recipe."""
+    if not (folder / "recipe.yaml").is_file():
+        return "language"
+    data = read_yaml_file(folder / "recipe.yaml")
+    return str(data.get("kind", "language")) if isinstance(data, dict) else "language"
 
 
 def evaluate_folder(

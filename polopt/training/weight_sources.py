@@ -15,8 +15,11 @@ from polopt.training.domain import Domain
 from polopt.training.process_group import ProcessGroup
 from polopt.training.recipe import Recipe
 from polopt.training.reference_policy import load_parameters, parameters_of, wholly
-from polopt.training.run import Run
+from polopt.training.run import Run, finished_run
 from polopt.training.weight_specs import INITIAL, AverageWeights, ModelPolicy, RunWeights, StageWeights, parts_of
+
+# The file of the networks that a stage ended with; with the name of a stage, that one
+NETWORKS = "networks"
 
 
 class WeightSources:
@@ -40,6 +43,23 @@ class WeightSources:
         if stage in self.stages:
             self._keep(f"end-{self.label(stage)}")
 
+    def end_networks(self, stage: str, networks: Mapping[str, Tensor]) -> None:
+        """Stores the networks at the end of a stage: the latest ones for other runs, and under the stage's name where
+        another stage begins with them."""
+        named = {spec.stage for spec in self.recipe.network_weights().values() if isinstance(spec, StageWeights)}
+        for name in [NETWORKS, *([f"{NETWORKS}-{self.label(stage)}"] if stage in named else [])] if networks else []:
+            self.run.keep(name, networks)
+        self.team.barrier()
+
+    def networks(self, stage: str) -> dict[str, Tensor]:
+        """Returns the weights that a stage's networks begin with, by the names of `NetworkTraining.weights`."""
+        spec = self.recipe.stages[stage].networks
+        if spec is None:
+            return {}
+        if isinstance(spec, RunWeights):
+            return networks_of(spec.run, f"stages.{stage}.networks", self.recipe.kind)
+        return self.run.kept(f"{NETWORKS}-{self.label(spec.stage)}")
+
     def label(self, stage: str) -> str:
         """Returns the name of a stage in this round, as files have it."""
         return stage if self.round == 1 else f"{stage}.round-{self.round}"
@@ -48,7 +68,8 @@ class WeightSources:
         """Returns the names of the kept tensors that a run which goes on from this stage may read."""
         names = list(self.recipe.stages)
         ends = {f"end-{self.label(name)}" for name in names[: names.index(stage) + 1]}
-        return frozenset({INITIAL, f"reference-{self.label(stage)}"} | ends)
+        networks = {f"{NETWORKS}-{self.label(name)}" for name in names[: names.index(stage) + 1]}
+        return frozenset({INITIAL, NETWORKS, f"reference-{self.label(stage)}"} | ends | networks)
 
     def _keep(self, name: str) -> None:
         self.run.keep(name, wholly(parameters_of(self.domain.learned)))
@@ -106,6 +127,55 @@ def check_weights(recipe: Recipe, domain: Domain) -> None:
                 domain.model_policy(part.model, where)
             if isinstance(part, RunWeights):
                 checked(domain.weights_of(part.run, where), domain.learned.own_parameters(), where, part.run)
+
+
+def networks_of(run: str, where: str, kind: str) -> dict[str, Tensor]:
+    """Returns the networks of a finished run. where: the setting that names it. kind: of its recipe.
+
+    Raises:
+        ConfigError: there is no such run, or it has no networks beside its policy.
+    """
+    folder = finished_run(run, where, kind)
+    if not (folder / f"{NETWORKS}.safetensors").is_file():
+        raise ConfigError(f"{where}: {run} has no networks beside its policy; name the run of a method that has some")
+    return Run(folder).kept(NETWORKS)
+
+
+def check_networks(recipe: Recipe, domain: Domain) -> None:
+    """Checks that the networks which a stage begins with are there and fit its own.
+
+    Raises:
+        ConfigError: naming the setting, what was found and the fix.
+    """
+    for where, spec in recipe.network_weights().items():
+        stage = where.split(".")[1]
+        own = _shapes(domain, stage)
+        if isinstance(spec, RunWeights):
+            loaded = networks_of(spec.run, where, recipe.kind)
+            found = {name: tuple(value.shape) for name, value in loaded.items()}
+        else:
+            found = _shapes(domain, spec.stage)
+        there = {name.partition(".")[0] for name in found}
+        if not there & {name.partition(".")[0] for name in own}:
+            raise ConfigError(
+                f"{where}: none of this stage's networks, {sorted({n.partition('.')[0] for n in own}) or 'none'}, is "
+                f"there, found {sorted(there) or 'none'}; leave it out, or name a source of the same networks"
+            )
+        for name, shape in own.items():
+            if name.partition(".")[0] in there and found.get(name) != shape:
+                raise ConfigError(
+                    f"{where}: {name} is {list(shape)} here and {list(found[name]) if name in found else 'missing'} "
+                    "there; give the networks the same settings"
+                )
+
+
+def _shapes(domain: Domain, stage: str) -> dict[str, tuple[int, ...]]:
+    """Returns the shapes of the networks of a stage, without their target copies."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    for spec in domain.algorithms[stage].networks:
+        module = spec.network.build(domain.learned.space, torch.Generator())
+        shapes |= {f"{spec.name}.{key}": tuple(value.shape) for key, value in module.state_dict().items()}
+    return shapes
 
 
 def checked(found: dict[str, Tensor], own: Mapping[str, Tensor], where: str, run: str) -> dict[str, Tensor]:

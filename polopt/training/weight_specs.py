@@ -87,6 +87,12 @@ WeightsSpec = Annotated[
     pydantic.Discriminator(_key, custom_error_type="weights", custom_error_message=f"Input should be {WAYS}"),
 ]
 AverageWeights.model_rebuild()
+NetworksSpec = Annotated[
+    Annotated[StageWeights, pydantic.Tag("stage")] | Annotated[RunWeights, pydantic.Tag("run")],
+    pydantic.Discriminator(
+        _key, custom_error_type="networks", custom_error_message="Input should be {stage: NAME} or {run: FOLDER}"
+    ),
+]
 PolicySource = Annotated[
     Annotated[Initial, pydantic.Tag("initial")]
     | Annotated[StageWeights, pydantic.Tag("stage")]

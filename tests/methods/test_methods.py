@@ -137,7 +137,7 @@ def test_run_claim_gives_plain_rows() -> None:
 
 def test_every_method_belongs_to_a_room_whose_parts_its_paper_changes() -> None:
     """The four are those of the loop, and each is some paper's."""
-    assert ROOMS == ("sampling", "rewards", "credit", "objectives", "metrics", "guards", "solvers")
+    assert ROOMS == ("sampling", "rewards", "credit", "objectives", "updates", "metrics", "guards", "solvers")
     assert {find(slug).room for slug in po.slugs()} == set(ROOMS)
     paper = Paper(title="", authors="", year=2024)
     with pytest.raises(ValueError, match="room = 'policies' is none of sampling, rewards, credit, objectives"):

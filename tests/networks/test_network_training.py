@@ -278,7 +278,7 @@ def test_the_policy_may_step_less_often() -> None:
     for module in (*learner.networks.modules.values(), *learner.networks.targets.values()):
         module.double()
     learner.update(batch(12), 0)
-    steps = {int(state["step"]) for state in learner.optimiser.state.values()}
+    steps = {int(state["step"]) for state in learner.stepper.optimiser.state.values()}
     assert steps == {2}
     assert {int(s["step"]) for s in learner.networks.optimisers["critic"].state.values()} == {4}
 
@@ -294,7 +294,8 @@ def test_the_policy_may_step_less_often() -> None:
             {"networks.0.objective.target.next.target_policy": True},
             "reads the policy's target copy; set policy_target_tau",
         ),
-        ({"policy_every": 0}, "policy_every must be >= 1"),
+        ({"policy_every": 0}, "policy_every and policy_target_every must be >= 1"),
+        ({"policy_target_every": 0}, "policy_every and policy_target_every must be >= 1"),
         ({"networks.0.target_tau": 1.5}, r"target_tau must be in \(0, 1\]"),
         ({"networks.1.name": "logp"}, "not action, logp or policy"),
     ],
@@ -302,3 +303,15 @@ def test_the_policy_may_step_less_often() -> None:
 def test_what_does_not_fit_is_refused(changes: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         soft().but(changes).check_networks()
+
+
+def test_step_sizes_take_the_course_of_the_stages() -> None:
+    algorithm = soft().but({"networks.0.lr": 1e-2})
+    stage = StageSpec(steps=4, rows=7, optimiser=OptimiserSpec(lr=1e-3, decay="linear"))
+    learner = Learner(LinearGaussian(), algorithm, stage, torch.Generator().manual_seed(0))
+    for module in (*learner.networks.modules.values(), *learner.networks.targets.values()):
+        module.double()
+    for step in range(4):
+        learner.update(batch(), step)
+        rates = {name: o.param_groups[0]["lr"] for name, o in learner.networks.optimisers.items()}
+        assert rates == pytest.approx({"critic": 1e-2 * (1 - step / 4), "temperature": 1e-3 * (1 - step / 4)})

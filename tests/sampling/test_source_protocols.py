@@ -20,7 +20,8 @@ import polopt.sampling
 from polopt.lab import ChainSource, GaussianChain, TabularPolicy, TokenTree, TreeSource
 from polopt.part import Part
 from polopt.policies.point_source import PointSource
-from polopt.sampling.source_protocols import CAPABILITIES, ContinuingSource, Source, SourceError, members_of
+from polopt.sampling.source_protocols import CAPABILITIES, STEPPED, ContinuingSource, Source, SourceError, members_of
+from polopt.training.control.goal_source import GoalReplaySource
 from polopt.training.control.replay_source import ReplaySource
 from polopt.training.control.source import StepSource
 from polopt.training.source import LanguageSource
@@ -98,13 +99,13 @@ def test_a_source_has_few_members_and_each_capability_its_own() -> None:
     assert len(owners) == len(set(owners))
 
 
-STEPPED = {"fragments", "transitions", "logged_transitions"}
 ROLLOUTS = CAPABILITIES.keys() - STEPPED - {"weights"}
 SOURCES = [
     (LanguageSource, ROLLOUTS),
     (TreeSource, ROLLOUTS),
     (StepSource, {"fragments"}),
-    (ReplaySource, STEPPED),
+    (ReplaySource, STEPPED - {"goal_transitions"}),
+    (GoalReplaySource, STEPPED),
     (PointSource, {"demonstrations", "pairs", "rated", "steps", "weights"}),
 ]
 
@@ -128,6 +129,7 @@ WANTING = {
     "demonstrations": po.sampling.Demonstrations(),
     "encoding": po.methods.rex_rag.RetryRollouts(texts=["1"]),
     "fragments": po.sampling.Fragments(),
+    "goal_transitions": po.sampling.HindsightReplay(),
     "gradient_norms": po.sampling.Rollouts(budget=po.methods.gvm.GradientVarianceAllocator()),
     "imported_answers": po.methods.sapo_swarm.Swarm(),
     "logged_transitions": po.sampling.TransitionReplay(logged=1.0),

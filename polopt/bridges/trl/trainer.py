@@ -16,13 +16,13 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl import GRPOConfig, GRPOTrainer
 
 from polopt import catalogue, ops
-from polopt.algorithm import Algorithm, add_metrics
+from polopt.algorithm import Algorithm
 from polopt.bridges.capabilities import BridgeError
 from polopt.bridges.trl.batch import PLACE, AllProcesses, ScoredGeneration, decided, experience_of
 from polopt.bridges.trl.hidden_state_hook import HiddenStateHook
 from polopt.bridges.trl.settings import name_of, names_of, paper_of, settle
 from polopt.bridges.trl.trl_capabilities import host_of
-from polopt.evaluation import Evaluation, Loss
+from polopt.evaluation import Evaluation, Loss, add_metrics
 from polopt.experience import Experience
 from polopt.fields import OLD
 from polopt.support import Support

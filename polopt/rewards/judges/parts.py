@@ -31,6 +31,8 @@ class Judge(Part):
     compares: whether the judge reads a reference, a known good answer.
     """
 
+    tags = frozenset({"reward_source=model"})
+
     compares: ClassVar[bool] = False
 
     def __call__(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,15 +22,19 @@ from polopt.config import ConfigError
 from polopt.experience import Experience
 from polopt.metrics import Interval, t_interval
 from polopt.networks import Trunk
-from polopt.outputs import output_of
-from polopt.policies.heads import HeadError
+from polopt.outputs import POLICY, output_of
 from polopt.policies.network import NetworkPolicy
-from polopt.sampling import PolicyInput, TransitionReplay, policy_input_of
+from polopt.policies.rule import RulePolicy
+from polopt.sampling import HindsightReplay, PolicyInput, TransitionReplay, policy_input_of
+from polopt.sampling.source_protocols import STEPPED
 from polopt.training.control.clip import animated_png, rendered_episode
+from polopt.training.control.goal_source import ComputeReward, GoalReplaySource
 from polopt.training.control.logged import load_transitions
+from polopt.training.control.policies import policy_for
 from polopt.training.control.recipe import ControlRecipe
 from polopt.training.control.replay_source import ReplaySource
-from polopt.training.control.source import ACTION_MASK, StepSource
+from polopt.training.control.rules import RulesOf
+from polopt.training.control.source import ACTION_MASK, GOAL_KEYS, StepSource
 from polopt.training.files import CLIP
 from polopt.training.flat_updates import check_compiled
 from polopt.training.network_domain import NetworkDomain, check_one_process
@@ -44,8 +49,9 @@ CONTROL = Capabilities(
     advantage_fields=_FIELDS,
     loss_fields=_FIELDS,
     policy_outputs=frozenset({"entropy", "value"}),
-    source_capabilities=frozenset({"fragments", "transitions", "logged_transitions"}),
+    source_capabilities=STEPPED,
     networks=True,
+    updates=frozenset({"optimiser", "batch", "laws"}),
     teaches=False,
     clauses={
         "": "needs {names}, which {loop} cannot provide; take another part",
@@ -60,18 +66,20 @@ COPIES = 128
 
 @dataclasses.dataclass(frozen=True)
 class ReturnScore:
-    """The mean undiscounted return over episodes, with its interval."""
+    """The mean undiscounted return over episodes, with its interval. rules: those of rules, by name."""
 
     returns: list[float]
     lengths: list[int]
     interval: Interval
+    rules: Mapping[str, ReturnScore] = dataclasses.field(default_factory=dict)
 
     def record(self) -> dict[str, Any]:
         """Returns the score as written to evaluations.jsonl."""
         interval = self.interval
         estimate = {"estimate": interval.estimate, "low": interval.low, "high": interval.high, "unit": "return"}
         lengths = sum(self.lengths) / len(self.lengths)
-        return {"problems": len(self.returns), "return": estimate, "length/mean": lengths, "returns": self.returns}
+        found = {"problems": len(self.returns), "return": estimate, "length/mean": lengths, "returns": self.returns}
+        return found | ({"rules": {n: rule.record() for n, rule in self.rules.items()}} if self.rules else {})
 
 
 @contextmanager
@@ -103,40 +111,74 @@ class ControlDomain(NetworkDomain):
         self._opened: list[VectorEnv] = []
         self._folder = Path()
         self.evaluated = self._environments(min(COPIES, recipe.evaluation.problems))
-        self.set_policy(_policy_for(self.evaluated, recipe, self._inputs(), self._trunk()))
+        self.set_policy(policy_for(self.evaluated, recipe, self._inputs(), self._trunk()))
         self.policy.compiled = recipe.compiled
         for name, algorithm in self.algorithms.items():
             self._check_head(name, algorithm)
         self.logged = self._logged()
+        self.rules = RulesOf(recipe.evaluation.rules, self.evaluated, self.policy.space, recipe.device)
+        self.compute_reward = self._compute_reward()
+        for name, algorithm in self.algorithms.items():
+            self._check_goals(name, algorithm)
+
+    def _check_goals(self, stage: str, algorithm: Algorithm) -> None:
+        """Refuses hindsight where the environment has no goals, or no rewards of others."""
+        if not isinstance(algorithm.sampling, HindsightReplay):
+            return
+        if not goal_size(self.evaluated):
+            raise ConfigError(
+                f"stages.{stage}: hindsight replaces goals, and observations of environment.id = "
+                f"{self.recipe.environment.id!r} are no Dict of {', '.join(GOAL_KEYS)}; take sampling.TransitionReplay"
+            )
+        if algorithm.sampling.goal_reward is None and self.compute_reward is None:
+            raise ConfigError(
+                f"stages.{stage}: environment.id = {self.recipe.environment.id!r} has no compute_reward, which a "
+                "replaced goal needs; set sampling.goal_reward: {part: sampling.GoalDistanceReward}"
+            )
+
+    def _compute_reward(self) -> ComputeReward | None:
+        """Returns the reward of goals, of an environment that nothing else uses."""
+        if not goal_size(self.evaluated):
+            return None
+        spec = self.recipe.environment
+        plain = gymnasium.make(spec.id, **spec.settings)
+        found: ComputeReward | None = getattr(plain.unwrapped, "compute_reward", None)
+        return found
 
     def _check_head(self, stage: str, algorithm: Algorithm) -> None:
         """Refuses an algorithm that reads of the policy what its head has not."""
         head = self.policy.head
         outputs = [output for name in algorithm.required_outputs if (output := output_of(name)) is not None]
         proposals = [output for output in outputs if output.proposal is not None]
-        if proposals and not head.reparameterised:
+        if any(output.network == POLICY for output in outputs) and head.name != "action_values":
+            raise ConfigError(
+                f"stages.{stage}: its policy's outputs are the values of choices; set policy.head to action_values, "
+                f"which needs Discrete actions, and the environment's are {self.evaluated.single_action_space}"
+            )
+        if any(not output.next for output in proposals) and not head.reparameterised:
             raise ConfigError(
                 f"stages.{stage}: its policy climbs a critic's value through its action, and a choice has no gradient; "
                 "take an environment whose actions are a Box, or another method, as ppo"
             )
         reads_logp = algorithm.objective.reads_logp or any(output.network == "logp" for output in proposals)
-        if reads_logp and head.name == "deterministic":
+        if reads_logp and not head.stochastic:
+            fix = "squashed_gaussian" if head.name == "deterministic" else "categorical"
             raise ConfigError(
-                f"stages.{stage}: its policy needs the density of actions, and policy.head = 'deterministic' has none; "
-                "set it to squashed_gaussian"
+                f"stages.{stage}: its policy needs the density of actions, and policy.head = {head.name!r} has none; "
+                f"set it to {fix}"
             )
-        sampling, space = algorithm.sampling, self.evaluated.single_action_space
-        drawn = isinstance(sampling, TransitionReplay) and sampling.logged < 1 and (sampling.start or sampling.noise)
-        if drawn and not head.whole_box:
+        if "laws" in algorithm.update.loop_capabilities and not head.stochastic:
             raise ConfigError(
-                f"stages.{stage}: uniform and noisy actions are no shares of a whole, as those of policy.head = "
-                f"{head.name!r}; set the method's start and noise to 0"
+                f"stages.{stage}: its step is measured by the divergence of actions' densities, and policy.head = "
+                f"{head.name!r} has none; set it to gaussian, or to categorical for choices"
             )
-        if drawn and not ((isinstance(space, Box) and space.is_bounded()) or isinstance(space, Discrete)):
+        seen = self.evaluated.single_observation_space
+        if proposals and isinstance(seen, Dict) and ACTION_MASK in seen.spaces:
             raise ConfigError(
-                f"stages.{stage}: uniform and noisy actions need bounds, and the environment's are {space}; set the "
-                "method's start and noise to 0"
+                f"stages.{stage}: it takes the policy's choice at the state after a stored transition, and no "
+                f"{ACTION_MASK} is stored; take a method of fragments, as ppo"
             )
+        self._check_exploration(stage, algorithm)
         if "logged_transitions" in algorithm.sampling.source_capabilities and self.recipe.transitions is None:
             raise ConfigError(
                 f"stages.{stage}: it learns from logged transitions; set transitions to a file of them, or to the "
@@ -169,6 +211,33 @@ class ControlDomain(NetworkDomain):
         algorithm = self.algorithms[stage]
         own = [given for part in algorithm.relabel if (given := part.evaluation_input()) is not None]
         return own[-1] if own else policy_input_of(algorithm.sampling)
+
+    def _check_exploration(self, stage: str, algorithm: Algorithm) -> None:
+        """Refuses random actions that do not fit the environment's."""
+        sampling, space = algorithm.sampling, self.evaluated.single_action_space
+        if not isinstance(sampling, TransitionReplay) or sampling.logged == 1:
+            return
+        if sampling.noise and isinstance(space, Discrete):
+            raise ConfigError(
+                f"stages.{stage}: noise = {sampling.noise} is Gaussian noise on vectors, and the environment's actions "
+                f"are {space}; set the method's noise to 0, and sampling.epsilon for random choices"
+            )
+        if sampling.epsilon and not isinstance(space, Discrete):
+            raise ConfigError(
+                f"stages.{stage}: epsilon is the chance of a random choice, and the environment's actions are "
+                f"{space}; set the method's epsilon to 0, and sampling.noise for random vectors"
+            )
+        drawn = sampling.start or sampling.noise
+        if drawn and not self.policy.head.whole_box:
+            raise ConfigError(
+                f"stages.{stage}: uniform and noisy actions are no shares of a whole, as those of policy.head = "
+                f"{self.policy.head.name!r}; set the method's start and noise to 0"
+            )
+        if drawn and not ((isinstance(space, Box) and space.is_bounded()) or isinstance(space, Discrete)):
+            raise ConfigError(
+                f"stages.{stage}: uniform and noisy actions need bounds, and the environment's are {space}; set the "
+                "method's start and noise to 0"
+            )
 
     def _logged(self) -> dict[str, Tensor] | None:
         path = self.recipe.transitions
@@ -226,16 +295,13 @@ class ControlDomain(NetworkDomain):
             self._opened.pop().close()
         environments = self._environments(self.recipe.stages[stage].rows)
         seed = self.recipe.seed_in_round(round, "environments", stage)
-        self._played = ReplaySource(
-            environments,
-            self.policy,
-            seed=seed,
-            generator=self.sampling,
-            folder=self._folder / f"transitions-{stage}",
-            training=True,
-            checkpoint_every=self.recipe.checkpoint.every,
-            logged=self.logged,
-            policy_input=policy_input_of(self.algorithms[stage].sampling),
+        settings: dict[str, Any] = {"seed": seed, "generator": self.sampling, "training": True, "logged": self.logged}
+        settings |= {"folder": self._folder / f"transitions-{stage}", "checkpoint_every": self.recipe.checkpoint.every}
+        settings |= {"policy_input": policy_input_of(self.algorithms[stage].sampling)}
+        self._played = (
+            GoalReplaySource(environments, self.policy, goals=goals, compute_reward=self.compute_reward, **settings)
+            if (goals := goal_size(environments))
+            else ReplaySource(environments, self.policy, **settings)
         )
         return self._played
 
@@ -247,6 +313,7 @@ class ControlDomain(NetworkDomain):
             "reward/mean": float(ops.masked_mean(experience.reward, mask)),
             "advantage/std": float(experience.advantage[mask].std(correction=0)),
             "episodes": len(ended),
+            **self._played.exploration(),
         }
         if ended:
             returns, lengths, truncated = torch.tensor(ended, dtype=torch.float64).T
@@ -267,15 +334,28 @@ class ControlDomain(NetworkDomain):
             }
 
     def score(self, stage: str, problems: int, step: int) -> ReturnScore:
+        """Plays whole episodes of the policy, and of the recipe's rules if the evaluation is no quick one."""
+        full = problems >= self.recipe.evaluation.problems
+        return self.measured(
+            problems, self.recipe.seed_of("evaluation", step), self.rules.policies() if full else {}, stage
+        )
+
+    def measured(
+        self, problems: int, seed: int, rules: Mapping[str, RulePolicy], stage: str | None = None
+    ) -> ReturnScore:
+        """Returns the policy's score, with those of rules on the same seed."""
+        own = self._play(self.policy, problems, seed, self._evaluation_input(stage or [*self.algorithms][-1]))
+        return dataclasses.replace(own, rules={n: self._play(rule, problems, seed) for n, rule in rules.items()})
+
+    def _play(self, policy: Any, problems: int, seed: int, policy_input: PolicyInput | None = None) -> ReturnScore:
         """Plays whole episodes, numbers per copy differing by at most one, so that short ones are not preferred."""
-        environments, policy = self.evaluated, self.policy
-        seed, greedy = self.recipe.seed_of("evaluation", step), self.recipe.evaluation.greedy
+        environments, greedy = self.evaluated, self.recipe.evaluation.greedy
         source = StepSource(
             environments,
             policy,
             seed=seed % 2**31,
             generator=torch.Generator().manual_seed(seed),
-            policy_input=self._evaluation_input(stage),
+            policy_input=policy_input,
         )
         copies = environments.num_envs
         targets = torch.tensor([problems // copies + (i < problems % copies) for i in range(copies)])
@@ -292,31 +372,10 @@ class ControlDomain(NetworkDomain):
         return ReturnScore(returns, [length for _, length in episodes], t_interval(returns))
 
 
-def _policy_for(
-    environments: VectorEnv, recipe: ControlRecipe, inputs: Mapping[str, PolicyInput], trunk: Trunk | None
-) -> NetworkPolicy:
-    observed, decided = environments.single_observation_space, environments.single_action_space
-    if isinstance(observed, Dict) and {*observed.spaces} == {"observation", ACTION_MASK}:
-        observed = observed["observation"]
-    if not isinstance(observed, Box):
-        raise ConfigError(
-            f"environment.id = {recipe.environment.id!r}: observations must be a Box, or a Dict of observation and "
-            f"{ACTION_MASK}, found {observed!s:.200}; wrap the environment, as with "
-            "gymnasium.wrappers.FlattenObservation"
-        )
-    settings: dict[str, Any] = {"observations": int(torch.tensor(observed.shape).prod())}
-    if isinstance(decided, Discrete):
-        settings["actions"] = int(decided.n)
-    elif isinstance(decided, Box):
-        settings["dimensions"] = int(torch.tensor(decided.shape).prod())
-        settings |= {"low": decided.low.reshape(-1).tolist(), "high": decided.high.reshape(-1).tolist()}
-    else:
-        raise ConfigError(
-            f"environment.id = {recipe.environment.id!r}: actions must be Discrete or a Box, found {decided}"
-        )
-    try:
-        widths = {name: given.width(settings.get("dimensions")) for name, given in inputs.items()}
-        settings |= {"inputs": widths, "trunk": trunk}
-        return NetworkPolicy(**settings, **recipe.policy.model_dump(), seed=recipe.seed_of("policy"))
-    except (HeadError, ValueError) as error:
-        raise ConfigError(str(error)) from None
+def goal_size(environments: VectorEnv) -> int:
+    """Returns the numbers in a goal, G; 0 of environments without goals."""
+    space = environments.single_observation_space
+    if not isinstance(space, Dict) or {*space.spaces} != {*GOAL_KEYS}:
+        return 0
+    shape = space["achieved_goal"].shape
+    return 0 if shape is None else math.prod(shape)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import pydantic
 
@@ -10,7 +10,7 @@ from polopt.config import Config, ConfigError, PlainMap
 from polopt.policies.heads import HeadName
 from polopt.policies.network import Activation
 from polopt.training.recipe import Recipe
-from polopt.training.specs import EvaluationSpec, Positive, StageSpec
+from polopt.training.specs import EvaluationSpec, Positive, StageSpec, without_defaults
 
 
 class EnvironmentSpec(Config):
@@ -33,8 +33,8 @@ class NetworkSpec(Config):
 
     hidden: widths of their hidden layers.
     activation: between the layers.
-    head: the distribution of an action: categorical for choices; for vectors gaussian, squashed_gaussian, beta,
-        dirichlet or deterministic. null is categorical or gaussian.
+    head: the distribution of an action: categorical for choices, or action_values, of which the largest is taken; for
+        vectors gaussian, squashed_gaussian, beta, dirichlet or deterministic. null is categorical or gaussian.
     normalise: whether observations are normalised by the mean and standard deviation of those of training so far.
     """
 
@@ -50,11 +50,20 @@ class ReturnEvaluationSpec(EvaluationSpec):
     problems: episodes at the beginning and end of the last stage.
     quick: episodes of a quick evaluation.
     greedy: whether the most likely action is taken instead of a sampled one.
+    rules: rules, by name, that play as many episodes at the beginning and end of the last stage, as the policy's
+        baselines: {escapement: {part: "polopt.worlds.control:ConstantEscapement", escapement: 0.5}}.
     """
 
     problems: Positive = 100
     quick: Positive = 20
     greedy: bool = True
+    unused: ClassVar[tuple[str, ...]] = ("rules",)
+
+    rules: dict[str, PlainMap] = pydantic.Field(default_factory=dict)
+
+    @pydantic.model_serializer(mode="wrap")
+    def _without_unused(self, handler: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return without_defaults(self, handler(self), self.unused)
 
     @property
     def estimates(self) -> tuple[str, ...]:
@@ -66,7 +75,8 @@ class ControlRecipe(Recipe):
 
     environment: what the policy acts in; each of a stage's `rows` is a copy of it.
     policy: the network.
-    transitions: a file of logged transitions, or the folder of a run that stored some, for stages that learn from them.
+    transitions: a file of logged transitions, the folder of a run that stored some or of a data set of Minari or
+        LeRobot, or minari:NAME, for stages that learn from them.
     compiled: whether evaluation, objective and backward pass of a minibatch run as one compiled graph. It needs a C++
         compiler and some seconds before the first step, and objectives whose terms depend on single decisions.
     """

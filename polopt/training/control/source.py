@@ -18,6 +18,8 @@ from polopt.sampling import PolicyInput
 
 # The entry of a dictionary of observations that marks the choices that may be taken.
 ACTION_MASK = "action_mask"
+# Entries of the observations of a goal-conditioned environment, in the order in which they are flattened.
+GOAL_KEYS = ("observation", "achieved_goal", "desired_goal")
 
 
 class StepSource:
@@ -210,12 +212,21 @@ def _rows(columns: Tensor) -> Tensor:
 
 
 def _observation_of(found: Any) -> Any:
-    return found["observation"] if isinstance(found, Mapping) else found
+    """Returns the observations of one copy or of all; those of goal-conditioned environments flattened."""
+    if not isinstance(found, Mapping):
+        return found
+    if GOAL_KEYS[1] not in found:
+        return found["observation"]
+    parts = [found[key] for key in GOAL_KEYS]
+    join: Any = torch.cat if isinstance(parts[0], Tensor) else np.concatenate
+    # Goals are vectors, whose copies are stacked in front.
+    batch = parts[1].shape[:-1]
+    return join([part.reshape(*batch, -1) for part in parts], -1)
 
 
 def observed(found: Any) -> tuple[Tensor, Tensor | None]:
     """Returns observations [N, D], and the legal choices [N, n] where the environment gives them."""
-    legal = found[ACTION_MASK] if isinstance(found, Mapping) else None
+    legal = found.get(ACTION_MASK) if isinstance(found, Mapping) else None
     return _tensor(_observation_of(found)), None if legal is None else torch.as_tensor(legal).bool()
 
 

@@ -28,6 +28,7 @@ GENERATIVE = Capabilities(
     policy_outputs=frozenset({"extras.velocity"}),
     old_outputs=True,
     source_capabilities=frozenset({"rollouts", "demonstrations", "pairs", "rated", "weights"}),
+    updates=frozenset({"optimiser"}),
     teaches=False,
     clauses={
         "": "needs {names}, which {loop} cannot provide; take another part",

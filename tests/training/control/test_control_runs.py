@@ -123,8 +123,8 @@ def test_micro_batches_add_up() -> None:
     for rows in (4, 3, 1):
         once = {"stages.rl.epochs": 1, "stages.rl.minibatches": 1, "stages.rl.micro_rows": rows}
         domain, learner, batch = opened(recipe(**once))
-        learner.optimiser.step = lambda *_, **__: None  # type: ignore[method-assign]
-        learner.optimiser.zero_grad = lambda *_, **__: None  # type: ignore[method-assign]
+        learner.stepper.optimiser.step = lambda *_, **__: None  # type: ignore[method-assign]
+        learner.stepper.optimiser.zero_grad = lambda *_, **__: None  # type: ignore[method-assign]
         learner.update(batch, 0)
         found.append(slopes(domain.policy))
         domain.close()
@@ -201,7 +201,17 @@ def test_two_methods_are_compared_in_returns(tmp_path: Path) -> None:
     assert "held-out accuracy" not in page
 
 
-@pytest.mark.parametrize("command", ["evaluate", "chat", "export", "plan"])
+def test_a_run_is_evaluated_in_returns(finished: Path) -> None:
+    found = json.loads(polopt("evaluate", finished, "--problems", 3, "--json").stdout)
+    assert found["problems"] == len(found["returns"]) == 3
+    assert found["return"]["estimate"] == pytest.approx(sum(found["returns"]) / 3)
+    assert "mean return" in flat(polopt("evaluate", finished, "--problems", 3).output)
+    refused = polopt("evaluate", finished, "--k", "1,2")
+    assert refused.exit_code != 0
+    assert "a control policy is evaluated in whole episodes" in flat(refused.output)
+
+
+@pytest.mark.parametrize("command", ["chat", "export", "plan"])
 def test_commands_for_language_policies(finished: Path, command: str) -> None:
     result = polopt(command, "cartpole" if command == "plan" else finished)
     assert result.exit_code not in (0, None), result.output

@@ -76,8 +76,8 @@ def gradients(domain: ControlDomain, objective: Objective, batch: Experience) ->
 
 @pytest.mark.parametrize("objective", FLAT, ids=str)
 def test_a_loss_of_decisions_is_that_of_rows(objective: Objective) -> None:
-    domain, _, batch = credited()
-    assert can_be_flat(domain.policy, objective, batch)
+    domain, learner, batch = credited()
+    assert can_be_flat(domain.policy, objective, batch, learner.networks)
     single = batch_of(flat(batch, objective.active_fields("reads")), batch.support)
     assert single.mask.shape == (batch.mask.numel(), 1)
     for a, b in zip(gradients(domain, objective, batch), gradients(domain, objective, single), strict=True):
@@ -86,8 +86,8 @@ def test_a_loss_of_decisions_is_that_of_rows(objective: Objective) -> None:
 
 @pytest.mark.parametrize("objective", BOUND, ids=str)
 def test_a_loss_that_binds_decisions_stays_in_rows(objective: Objective) -> None:
-    domain, _, batch = credited()
-    assert not can_be_flat(domain.policy, objective, batch)
+    domain, learner, batch = credited()
+    assert not can_be_flat(domain.policy, objective, batch, learner.networks)
     single = batch_of(flat(batch, objective.active_fields("reads")), batch.support)
     own, other = gradients(domain, objective, batch), gradients(domain, objective, single)
     assert any(not torch.allclose(a, b) for a, b in zip(own, other, strict=True))  # the reason

@@ -1,0 +1,127 @@
+"""Training in environments that step all copies at once, small enough for claims."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Generator, Tensor
+
+from polopt.algorithm import Algorithm
+from polopt.experience import Experience
+from polopt.policies.heads import HeadName
+from polopt.policies.network import NetworkPolicy
+from polopt.worlds.control.world import StepWorld
+
+
+def policy_for(world: StepWorld, *, seed: int, head: HeadName | None = None, **settings: Any) -> NetworkPolicy:
+    """Returns a policy for a world's spaces, as a recipe makes it."""
+    space: Any = world.single_action_space
+    size = int(torch.tensor(world.single_observation_space.shape).prod())
+    if hasattr(space, "n"):
+        return NetworkPolicy(observations=size, actions=int(space.n), head=head, seed=seed, **settings)
+    bounds = {"low": space.low.reshape(-1).tolist(), "high": space.high.reshape(-1).tolist()}
+    return NetworkPolicy(observations=size, dimensions=len(bounds["low"]), head=head, seed=seed, **bounds, **settings)
+
+
+class WorldSource:
+    """A source of fragments of a world, as `sampling.source_protocols.FragmentSource`, played by a policy."""
+
+    def __init__(self, world: StepWorld, policy: NetworkPolicy, seed: int) -> None:
+        self.world, self.policy, self.generator = world, policy, Generator().manual_seed(seed)
+        self.seen = world.reset(seed=seed)[0].flatten(1)
+
+    def fragments(self, steps: int) -> Experience:
+        """Plays `steps` further steps of every copy; see `FragmentSource`."""
+        columns: dict[str, list[Tensor]] = {}
+        if self.policy.normaliser is not None:
+            self.policy.normaliser.advance()
+        for _ in range(steps):
+            acted = self.policy.act(self.seen, self.generator)
+            after, reward, terminated, truncated, info = self.world.step(acted.action)
+            found = {"observation": self.seen, "action": acted.action, "rollout_logp": acted.logp, "reward": reward}
+            found |= {"terminated": terminated, "truncated": truncated}
+            found["final_observation"] = info.get("final_obs", after).flatten(1)
+            for name, value in found.items():
+                columns.setdefault(name, []).append(value)
+            self.seen = after.flatten(1)
+        columns["observation"].append(self.seen)
+        rows = {name: torch.stack(values, 1) for name, values in columns.items()}
+        if self.policy.normaliser is not None:
+            self.policy.normaliser.observe(rows["observation"][:, :-1].flatten(0, 1))
+        names = ("observation", "action", "final_observation")
+        extras = {name: rows.pop(name) for name in names}
+        mask, group = torch.ones_like(rows["terminated"]), torch.arange(len(rows["reward"]))
+        fields: dict[str, Any] = {"mask": mask, "group": group, "extras": extras, **rows}
+        return Experience(support=self.policy.head.support, **fields)
+
+
+def trained(
+    world: StepWorld,
+    algorithm: Algorithm,
+    policy: NetworkPolicy,
+    *,
+    steps: int,
+    lr: float,
+    seed: int,
+    epochs: int = 5,
+    minibatches: int = 4,
+    each: Callable[[int, Experience], None] = lambda step, batch: None,
+) -> NetworkPolicy:
+    """Trains a policy in a world by so many batches, and returns it.
+
+    Minibatches are cut between single decisions. lr: falls linearly to 0. each: called with the number of each batch
+    and the batch, after it was learned from.
+    """
+    source, shuffle = WorldSource(world, policy, seed), Generator().manual_seed(seed + 1)
+    learned = [p for p in policy.parameters() if p.requires_grad]
+    optimiser = torch.optim.Adam(learned, lr)
+    outputs = algorithm.objective.required_outputs
+    for step in range(steps):
+        optimiser.param_groups[0]["lr"] = lr * (1 - step / steps)
+        batch = algorithm.sampling(source)
+        with torch.no_grad():
+            before = policy.evaluate(batch, {"value"})
+        fields = {"old_logp": before.logp, "value": before.value, "final_value": before.final_value}
+        batch = algorithm.with_advantages(batch.replace(**fields))
+        flat = _single_decisions(batch)
+        for _ in range(epochs):
+            order = torch.randperm(len(flat.mask), generator=shuffle)
+            for rows in order.chunk(minibatches):
+                part = flat[rows]
+                optimiser.zero_grad()
+                algorithm.objective(part, policy.evaluate(part, outputs)).loss.backward()
+                torch.nn.utils.clip_grad_norm_(learned, 0.5)
+                optimiser.step()
+        algorithm.step()
+        each(step, batch)
+    return policy
+
+
+def _single_decisions(batch: Experience) -> Experience:
+    """Returns the batch with a row for each decision."""
+    T = batch.mask.shape[1]
+    names = ("mask", "rollout_logp", "old_logp", "reward", "value", "final_value", "advantage", "value_target")
+    columns = {name: getattr(batch, name).flatten()[:, None] for name in names}
+    extras = {
+        name: value[:, :T].flatten(0, 1)[:, None] for name, value in batch.extras.items() if isinstance(value, Tensor)
+    }
+    return Experience(support=batch.support, extras=extras, **columns)
+
+
+@torch.no_grad()
+def returns_of(world: StepWorld, policy: NetworkPolicy, *, seed: int, greedy: bool = True) -> Tensor:
+    """Returns the undiscounted return of the first episode of each copy, [N], under a policy."""
+    observation, _ = world.reset(seed=seed)
+    generator = Generator().manual_seed(seed)
+    total = torch.zeros(world.num_envs, dtype=torch.float64)
+    alive = torch.ones(world.num_envs, dtype=torch.bool)
+    for _ in range(world.horizon):
+        action = policy.act(observation.flatten(1), generator, greedy=greedy).action
+        observation, reward, terminated, truncated, _ = world.step(action)
+        total += torch.where(alive, reward, 0)
+        alive &= ~(terminated | truncated)
+        if not alive.any():
+            break
+    return total

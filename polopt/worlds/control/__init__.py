@@ -1,0 +1,51 @@
+"""Worlds of control: environments of gymnasium that step all copies at once, and classical rules for them.
+
+Importing this package registers them, as polopt/Fishery-v0. It needs gymnasium.
+"""
+
+import gymnasium
+
+from polopt.worlds.control.coverage import Coverage, FrontierRule, RandomWalk
+from polopt.worlds.control.fishery import (
+    CautionaryRule,
+    ConstantEscapement,
+    ConstantMortality,
+    Fishery,
+    FisheryOptimum,
+)
+from polopt.worlds.control.juggling import Juggling, MirrorLaw
+from polopt.worlds.control.pathfinding import FollowPath, Pathfinding, PlannedPathfinding
+from polopt.worlds.control.rule import RandomRule, Rule, TunedRule, episode_returns
+from polopt.worlds.control.world import StepWorld
+
+__all__ = [
+    "CautionaryRule",
+    "ConstantEscapement",
+    "ConstantMortality",
+    "Coverage",
+    "Fishery",
+    "FisheryOptimum",
+    "FollowPath",
+    "FrontierRule",
+    "Juggling",
+    "MirrorLaw",
+    "Pathfinding",
+    "PlannedPathfinding",
+    "RandomRule",
+    "RandomWalk",
+    "Rule",
+    "StepWorld",
+    "TunedRule",
+    "episode_returns",
+]
+WORLDS: dict[str, type[StepWorld]] = {
+    "polopt/Coverage-v0": Coverage,
+    "polopt/Fishery-v0": Fishery,
+    "polopt/Juggling-v0": Juggling,
+    "polopt/Pathfinding-v0": Pathfinding,
+    "polopt/PlannedPathfinding-v0": PlannedPathfinding,
+}
+
+for _id, _world in WORLDS.items():
+    if _id not in gymnasium.registry:
+        gymnasium.register(_id, vector_entry_point=f"{_world.__module__}:{_world.__name__}")

@@ -1,0 +1,91 @@
+"""The base class of worlds that step all copies at once."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import torch
+from gymnasium import Space
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+from torch import Generator, Tensor
+
+
+class StepWorld(VectorEnv[Tensor, Tensor, Tensor]):
+    """N copies of an environment, stepped together as tensors; a gymnasium `VectorEnv` with same-step autoreset.
+
+    A subclass sets `single_observation_space` and `single_action_space` before it calls this constructor, and defines
+    `begin`, `observe` and `advance`. This class counts time, truncates an episode after `horizon` steps, resets the
+    copies whose episodes are over, and returns their last observations in info["final_obs"], [N, ...].
+
+    num_envs: copies, N. horizon: steps of an episode, at most.
+    settings: keyword arguments that make the same world again.
+    """
+
+    metadata: dict[str, Any] = {"autoreset_mode": AutoresetMode.SAME_STEP, "render_modes": []}  # noqa: RUF012
+    single_observation_space: Space[Any]
+    single_action_space: Space[Any]
+
+    def __init__(self, num_envs: int, horizon: int, settings: dict[str, Any], device: str = "cpu") -> None:
+        name = type(self).__name__
+        if num_envs < 1 or horizon < 1:
+            raise ValueError(f"{name}: needs num_envs >= 1 and horizon >= 1, found {num_envs} and {horizon}")
+        self.num_envs, self.horizon = num_envs, horizon
+        self.settings, self.device = {**settings, "horizon": horizon, "device": device}, torch.device(device)
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self.generator = Generator(self.device)
+        self.time = torch.zeros(num_envs, dtype=torch.int64, device=self.device)
+
+    def begin(self, rows: Tensor) -> None:
+        """Begins a new episode in the copies `rows`, [M] int64."""
+        raise NotImplementedError
+
+    def observe(self) -> Tensor:
+        """Returns the observations, [N, ...] float32, a tensor of its own."""
+        raise NotImplementedError
+
+    def advance(self, action: Tensor) -> tuple[Tensor, Tensor]:
+        """Moves every copy on by one step. Returns rewards [N] and which episodes terminated, [N] bool."""
+        raise NotImplementedError
+
+    def again(self, num_envs: int) -> Self:
+        """Returns a world of the same settings with so many copies."""
+        return type(self)(num_envs=num_envs, **self.settings)  # type: ignore[call-arg]
+
+    def reset(  # type: ignore[override]
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Tensor, dict[str, Any]]:
+        """Begins a new episode in all copies. seed: of the world's random numbers; None goes on with the old ones."""
+        if seed is not None:
+            self.generator.manual_seed(seed)
+        self.time.zero_()
+        self.begin(torch.arange(self.num_envs, device=self.device))
+        return self.observe(), {}
+
+    @torch.no_grad()
+    def step(  # type: ignore[override]
+        self, actions: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor, dict[str, Any]]:
+        """Steps every copy. Returns observations, rewards, terminated and truncated, and info; the copies whose
+        episodes are over have begun new ones."""
+        reward, terminated = self.advance(torch.as_tensor(actions, device=self.device))
+        self.time += 1
+        truncated = (self.time >= self.horizon) & ~terminated
+        over = terminated | truncated
+        observation, info = self.observe(), {}
+        if over.any():
+            info = {"final_obs": observation, "_final_obs": over}
+            rows = over.nonzero().flatten()
+            self.time[rows] = 0
+            self.begin(rows)
+            observation = self.observe()
+        return observation, reward, terminated, truncated, info
+
+    def uniform(self, *shape: int) -> Tensor:
+        """Returns numbers uniform on [0, 1)."""
+        return torch.rand(shape, generator=self.generator, device=self.device)
+
+    def normal(self, *shape: int) -> Tensor:
+        """Returns standard normal numbers."""
+        return torch.randn(shape, generator=self.generator, device=self.device)
