@@ -208,6 +208,7 @@ class ForwardBackwardLoss(NetworkObjective):
     noise_clip: float = 0.3
     aggregate: Aggregate = TokenMean()
 
+    tags = frozenset({"update_rule=regression"})
     binds = "group"
 
     @property
