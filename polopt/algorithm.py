@@ -13,7 +13,7 @@ from polopt.credit import Credit, RelativeAdvantage
 from polopt.experience import Experience
 from polopt.fields import ExperienceError
 from polopt.names import nearest
-from polopt.networks import LearnedNetwork, Relabel
+from polopt.networks import LearnedNetwork, Relabel, Trunk
 from polopt.objectives import Objective, Surrogate
 from polopt.outputs import POLICY, PROPOSAL, output_of
 from polopt.part import Part
@@ -34,6 +34,7 @@ class Algorithm(Part):
     schedule: 0 keeps the initial one, 1 copies the policy, in between its weights average the policy's past. teacher:
     evaluated on the policy's decisions once their outcome is known, for parts that read its outputs. networks: trained
     beside the policy, each by a step on its own loss in every minibatch, in this order, before the policy's step.
+    trunk: the policy's architecture, where the method is one of it; None for perceptrons.
     relabel: columns that networks give a minibatch before they learn from it, as a reward.
     policy_every: minibatches between steps of the policy. policy_target_tau: the step of the policy's target copy
     towards it, where 1 copies; None if it has none. policy_target_every: steps of the policy between those of the copy.
@@ -53,6 +54,7 @@ class Algorithm(Part):
     reference_tau: float | Schedule = 0.0
     teacher: TeacherSpec | None = None
     networks: Sequence[LearnedNetwork] = ()
+    trunk: Trunk | None = None
     relabel: Sequence[Relabel] = ()
     policy_every: int = 1
     policy_target_tau: float | None = None

@@ -103,10 +103,11 @@ class NetworkEvaluator:
         module = (self.targets if output.target else self.modules)[output.network]
         names = self.specs[output.network].network.inputs
         inputs = [self._input(name, experience, state, action, output.next) for name in names]
-        if output.proposal is not None and output.proposal.several:
-            drawn = action.shape[2]
+        several = self._several(output, experience, action)
+        if several is not None:
+            drawn = several.shape[2]
             inputs = [
-                value if name == "action" else value[:, :, None].expand(-1, -1, drawn, *value.shape[2:])
+                several if name == "action" else value[:, :, None].expand(-1, -1, drawn, *value.shape[2:])
                 for name, value in zip(names, inputs, strict=True)
             ]
         with torch.set_grad_enabled(torch.is_grad_enabled() and not output.target):
@@ -115,6 +116,12 @@ class NetworkEvaluator:
             kept = torch.randperm(found.shape[-1], generator=self.generator)[: output.heads]
             found = found[..., kept.to(found.device)]
         return found
+
+    def _several(self, output: NetworkOutput, experience: Experience, action: Tensor) -> Tensor | None:
+        """Returns the actions [B, T, K, ...] at each of which an output is read, if there are several."""
+        if output.column is not None:
+            return experience.extras[output.column]
+        return action if output.proposal is not None and output.proposal.several else None
 
     def _read(self, state: Tensor, experience: Experience, after: bool) -> Tensor:
         """Returns what the policy reads at a state."""

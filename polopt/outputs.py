@@ -10,6 +10,7 @@ NAME = re.compile(
     r"extras\.network\.(?P<network>[a-z][a-z0-9_]*)(?:%(?P<heads>\d+))?(?P<target>\.target)?(?P<next>\.next)?"
     r"(?:\.(?P<action>policy_target|policy|uniform|every)(?P<after>@next)?"
     r"(?:~(?P<noise>[0-9.e-]+),(?P<clip>[0-9.e-]+))?(?:\*(?P<draws>\d+))?)?"
+    r"(?:\.at_(?P<column>[a-z][a-z0-9_]*))?"
 )
 # Outputs of the policy itself at the action that it proposes: the action and its log-probability.
 PROPOSAL = frozenset({"action", "logp"})
@@ -62,6 +63,8 @@ class NetworkOutput:
     target: of its target copy. next: at the state after the decision in place of the one before it.
     proposal: at an action of the policy in place of the logged one.
     heads: so many of an ensemble's heads, drawn for each minibatch; None is all.
+    column: at each of several actions in place of one, `extras.COLUMN` [B, T, K, A], scaled as they are; the output is
+        [B, T, K, ...].
     """
 
     network: str
@@ -69,6 +72,7 @@ class NetworkOutput:
     next: bool = False
     proposal: Proposal | None = None
     heads: int | None = None
+    column: str | None = None
 
     @property
     def name(self) -> str:
@@ -77,7 +81,8 @@ class NetworkOutput:
         action = "" if self.proposal is None else f".{self.proposal.name}"
         target, state = ".target" if self.target else "", ".next" if self.next else ""
         heads = "" if self.heads is None else f"%{self.heads}"
-        return f"extras.network.{self.network}{heads}{target}{state}{action}"
+        at = "" if self.column is None else f".at_{self.column}"
+        return f"extras.network.{self.network}{heads}{target}{state}{action}{at}"
 
 
 def output_of(name: str) -> NetworkOutput | None:
@@ -96,4 +101,5 @@ def output_of(name: str) -> NetworkOutput | None:
             after=found["after"] is not None,
         )
     heads = None if found["heads"] is None else int(found["heads"])
-    return NetworkOutput(found["network"], found["target"] is not None, found["next"] is not None, proposal, heads)
+    ends = found["target"] is not None, found["next"] is not None
+    return NetworkOutput(found["network"], *ends, proposal, heads, found["column"])

@@ -73,7 +73,9 @@ def _data_source(algorithm: Algorithm) -> set[str]:
 
 def _learns_values(algorithm: Algorithm) -> bool:
     """Tests whether values of actions are learned, by a network beside the policy or by the policy itself."""
-    return any(isinstance(part, NetworkRegression) for part in algorithm.parts())
+    return any(
+        "update_rule=regression" in part.tags for network in algorithm.networks for part in network.parts()
+    ) or any(isinstance(part, NetworkRegression) for part in algorithm.objective.parts())
 
 
 def _filter(algorithm: Algorithm) -> set[str]:

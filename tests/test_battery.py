@@ -11,7 +11,7 @@ from batches import networks_batch
 from battery import PartRow
 
 import polopt as po
-from polopt import solvers
+from polopt import networks, solvers
 from polopt.methods.vad_cfr_shor_psro import VolatilityDiscount
 
 # A file tests/rows_*.py holds dicts by these names; a part joins by one row in one of them. Parts of a room stand in
@@ -82,6 +82,8 @@ LOOPS = (
         po.sampling.RolloutAllocator,
         po.sampling.PromptAugmenter,
         po.sampling.OpponentPolicy,
+        po.sampling.PolicyInput,
+        networks.Relabel,
     ),
     *(po.sampling.EntropyTemperature, po.sampling.Lookahead, po.backends.Pool),
     # A solver's: see tests/solvers.

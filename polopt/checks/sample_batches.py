@@ -225,7 +225,7 @@ def networks_batch(seed: int = 0, clean: bool = False, A: int = 3) -> SampleBatc
     batch, g = random_batch(seed, clean=clean), torch.Generator().manual_seed(100 + seed)
     B, T = batch.mask.shape
     normal = lambda *shape: torch.randn(*shape, generator=g, dtype=torch.float64)  # noqa: E731
-    now, after = Proposal(), {"target": True, "next": True}
+    now = Proposal()
     smooth = Proposal(target=True, noise=0.2)
     laws = Proposal(draws=3, of="uniform"), Proposal(draws=3), Proposal(draws=3, after=True)
     outputs = {
@@ -233,8 +233,8 @@ def networks_batch(seed: int = 0, clean: bool = False, A: int = 3) -> SampleBatc
         NetworkOutput("critic", target=True): normal(B, T, 2),
         NetworkOutput("critic", proposal=now): normal(B, T, 2),
         NetworkOutput("critic", target=True, proposal=now): normal(B, T, 2),
-        NetworkOutput("critic", **after, proposal=now): normal(B, T, 2),
-        NetworkOutput("critic", **after, proposal=smooth): normal(B, T, 2),
+        NetworkOutput("critic", target=True, next=True, proposal=now): normal(B, T, 2),
+        NetworkOutput("critic", target=True, next=True, proposal=smooth): normal(B, T, 2),
         NetworkOutput("value"): normal(B, T),
         NetworkOutput("value", next=True): normal(B, T),
         NetworkOutput("temperature"): 0.1 + normal(B, T).abs(),
@@ -242,10 +242,10 @@ def networks_batch(seed: int = 0, clean: bool = False, A: int = 3) -> SampleBatc
         NetworkOutput("logp", next=True, proposal=now): normal(B, T),
         **{NetworkOutput("critic", proposal=law): normal(B, T, 3, 2) for law in laws},
         **{NetworkOutput("logp", proposal=law): normal(B, T, 3) for law in laws},
-        NetworkOutput("critic", **after, proposal=now, heads=2): normal(B, T, 2),
+        NetworkOutput("critic", target=True, next=True, proposal=now, heads=2): normal(B, T, 2),
         NetworkOutput("policy"): normal(B, T, 1),
         NetworkOutput("policy", proposal=Proposal(of="every")): normal(B, T, 4, 1),
-        NetworkOutput("policy", **after, proposal=Proposal(target=True)): normal(B, T, 1),
+        NetworkOutput("policy", target=True, next=True, proposal=Proposal(target=True)): normal(B, T, 1),
         NetworkOutput("price"): 0.1 + normal(B, T).abs(),
         NetworkOutput("action"): normal(B, T, A),
         NetworkOutput("action", proposal=now): normal(B, T, A),

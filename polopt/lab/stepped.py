@@ -122,6 +122,7 @@ def learned_in(
         hidden=hidden,
         activation="relu",
         seed=seed,
+        trunk=algorithm.trunk,
         inputs={} if given is None else {given.name: given.width(world.dimensions)},
         **policy_settings,
     )

@@ -14,7 +14,7 @@ from polopt.experience import Experience
 from polopt.network_training import NetworkTraining
 from polopt.policies.heads import HeadName
 from polopt.policies.network import NetworkPolicy
-from polopt.sampling import WeightedLog, spanning, transition_rows
+from polopt.sampling import WeightedLog, policy_input_of, spanning, transition_rows
 from polopt.support import Support
 
 Log = Mapping[str, Tensor]
@@ -105,7 +105,7 @@ def learned_from(
     """
     draw = torch.Generator().manual_seed(seed)
     algorithm = algorithm.but({"sampling.logged": 1.0, "sampling.rows": batch})
-    policy = policy_for(log, head, seed)
+    policy = policy_for(log, head, seed, algorithm)
     source = LogSource(log, policy.head.support, draw)
     networks = NetworkTraining(policy, algorithm, lr, draw)
     optimiser = torch.optim.Adam(policy.parameters(), lr)
@@ -121,16 +121,18 @@ def learned_from(
     return policy, networks
 
 
-def policy_for(log: Log, head: HeadName, seed: int) -> NetworkPolicy:
-    """Returns a policy for a log's observations and actions."""
+def policy_for(log: Log, head: HeadName, seed: int, algorithm: Algorithm) -> NetworkPolicy:
+    """Returns a policy for a log's observations and actions, and for what the algorithm needs of it."""
     action, space = log["action"], dict[str, Any]()
     if action.is_floating_point():
         A = action.shape[1]
         space = {"dimensions": A, "low": [-1.0] * A, "high": [1.0] * A}
     else:
         space = {"actions": int(action.max()) + 1}
-    observations = log["observation"].shape[1]
-    return NetworkPolicy(observations=observations, head=head, hidden=(32, 32), activation="relu", seed=seed, **space)
+    if (given := policy_input_of(algorithm.sampling)) is not None:
+        space["inputs"] = {given.name: given.width(space.get("dimensions"))}
+    space |= {"observations": log["observation"].shape[1], "trunk": algorithm.trunk}
+    return NetworkPolicy(head=head, hidden=(32, 32), activation="relu", seed=seed, **space)
 
 
 @torch.no_grad()

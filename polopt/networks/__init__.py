@@ -4,16 +4,22 @@ from polopt.networks.critics import QNetwork, Temperature, ValueNetwork
 from polopt.networks.learned import LearnedNetwork, critic
 from polopt.networks.parts import INPUTS, Network, Space
 from polopt.networks.relabel import Relabel
+from polopt.networks.subequivariant import Limbs, Subequivariant, SubequivariantQ
+from polopt.networks.trunks import Trunk
 from polopt.networks.vectors import VectorNetwork
 
 __all__ = [
     "INPUTS",
     "LearnedNetwork",
+    "Limbs",
     "Network",
     "QNetwork",
     "Relabel",
     "Space",
+    "Subequivariant",
+    "SubequivariantQ",
     "Temperature",
+    "Trunk",
     "ValueNetwork",
     "VectorNetwork",
     "critic",

@@ -7,6 +7,7 @@ from torch import Generator
 from polopt.evaluation import Evaluation
 from polopt.experience import Experience
 from polopt.part import Part
+from polopt.sampling.policy_inputs import PolicyInput
 
 
 class Relabel(Part):
@@ -15,3 +16,7 @@ class Relabel(Part):
 
     def forward(self, experience: Experience, evaluation: Evaluation, generator: Generator) -> Experience:
         raise NotImplementedError
+
+    def evaluation_input(self) -> PolicyInput | None:
+        """Returns what the policy reads in evaluations in place of what it reads in training; None for the same."""
+        return None

@@ -11,10 +11,13 @@ from torch import Generator, Tensor, nn
 from torch.nn.functional import softplus
 
 from polopt.errors import UserError
+from polopt.policies.densities import log_beta, log_shares, normal_divergence, normal_logp, sample_dirichlet
 from polopt.support import PLAIN, Density, Support
 from polopt.updates import categorical_divergence
 
-HeadName = Literal["categorical", "gaussian", "squashed_gaussian", "beta", "deterministic", "action_values"]
+HeadName = Literal[
+    "categorical", "gaussian", "squashed_gaussian", "beta", "dirichlet", "deterministic", "action_values"
+]
 # The logarithm of the standard deviation is kept in this range.
 LOG_STD = (-20.0, 2.0)
 # Actions are kept this far inside of their bounds, as a fraction of the range, where a density has to be computed.
@@ -45,6 +48,7 @@ class Head(nn.Module):
     reparameterised: whether a sample is a differentiable function of the law.
     stochastic: whether decisions have log-probabilities; those of a head without are 0, without meaning.
     support: of its log-probabilities; log-densities may be above 0.
+    whole_box: whether any action of the space is one of the head's.
     """
 
     name: HeadName
@@ -53,6 +57,7 @@ class Head(nn.Module):
     reparameterised = True
     stochastic = True
     support: Support = Density()
+    whole_box = True
 
     def law(self, output: Tensor, log_std: Tensor | None = None, legal: Tensor | None = None) -> Law:
         """Returns the law for network outputs [..., outputs]. legal: [..., n] bool, the choices that may be taken."""
@@ -177,14 +182,14 @@ class Gaussian(Head):
         return law[0]
 
     def logp(self, law: Law, action: Tensor) -> Tensor:
-        return _normal(action, *law)
+        return normal_logp(action, *law)
 
     def entropy(self, law: Law) -> Tensor:
         mean, log_std = law
         return (log_std + 0.5 * math.log(2 * math.pi * math.e)).sum().expand(mean.shape[:-1])
 
     def divergence(self, old: Law, new: Law) -> Tensor:
-        return _normal_divergence(old, new)
+        return normal_divergence(old, new)
 
 
 class Bounded(Head):
@@ -251,10 +256,10 @@ class SquashedGaussian(Bounded):
         return self._density(law, (x.log() - (-x).log1p()) / 2)
 
     def divergence(self, old: Law, new: Law) -> Tensor:
-        return _normal_divergence(old, new)  # the hyperbolic tangent changes both alike
+        return normal_divergence(old, new)  # the hyperbolic tangent changes both alike
 
     def _density(self, law: Law, u: Tensor) -> Tensor:
-        return _normal(u, *law) - ((self.range / 2).log() + 2 * (math.log(2) - u - softplus(-2 * u))).sum(-1)
+        return normal_logp(u, *law) - ((self.range / 2).log() + 2 * (math.log(2) - u - softplus(-2 * u))).sum(-1)
 
 
 class Beta(Bounded):
@@ -273,7 +278,7 @@ class Beta(Bounded):
         return (1 + softplus(output)).chunk(2, -1)
 
     def sample(self, law: Law, generator: Generator) -> Action:
-        x = _dirichlet(torch.stack(law, -1), generator)[..., 0]
+        x = sample_dirichlet(torch.stack(law, -1), generator)[..., 0]
         action = self._scaled(x.clamp(MARGIN, 1 - MARGIN))
         return Action(action, self.logp(law, action))
 
@@ -284,19 +289,63 @@ class Beta(Bounded):
     def logp(self, law: Law, action: Tensor) -> Tensor:
         alpha, beta = law
         x = self._position(action)
-        density = (alpha - 1) * x.log() + (beta - 1) * (-x).log1p() - _log_beta(alpha, beta)
+        density = (alpha - 1) * x.log() + (beta - 1) * (-x).log1p() - log_beta(alpha, beta)
         return (density - self.range.log()).sum(-1)
 
     def entropy(self, law: Law) -> Tensor:
         alpha, beta = law
         total = alpha + beta
         pulls = (alpha - 1) * alpha.digamma() + (beta - 1) * beta.digamma() - (total - 2) * total.digamma()
-        return (_log_beta(alpha, beta) - pulls + self.range.log()).sum(-1)
+        return (log_beta(alpha, beta) - pulls + self.range.log()).sum(-1)
 
     def divergence(self, old: Law, new: Law) -> Tensor:
         (a, b), (c, d) = old, new
         pulls = (a - c) * a.digamma() + (b - d) * b.digamma() + (c - a + d - b) * (a + b).digamma()
-        return (_log_beta(c, d) - _log_beta(a, b) + pulls).sum(-1)
+        return (log_beta(c, d) - log_beta(a, b) + pulls).sum(-1)
+
+
+class Dirichlet(Head):
+    """A Dirichlet distribution with concentrations 1 + softplus(output), > 1: shares of a whole, >= 0 with sum 1.
+
+    The density is with regard to the first A - 1 shares. A given action is divided by its sum first.
+
+    Raises:
+        HeadError: the box is not [0, 1]^A with A >= 2.
+    """
+
+    name = "dirichlet"
+    whole_box = False
+
+    def __init__(self, low: Sequence[float], high: Sequence[float]) -> None:
+        super().__init__()
+        if len(low) < 2 or any(low) or any(bound != 1 for bound in high):
+            raise HeadError(
+                f"policy.head = 'dirichlet' needs two shares or more, each from 0 to 1, found {[*low]!s:.60} to "
+                f"{[*high]!s:.60}; set it to beta"
+            )
+        self.outputs = len(low)
+
+    def law(self, output: Tensor, log_std: Tensor | None = None, legal: Tensor | None = None) -> Law:
+        return (1 + softplus(output),)
+
+    def sample(self, law: Law, generator: Generator) -> Action:
+        action = sample_dirichlet(law[0], generator)
+        return Action(action, self.logp(law, action))
+
+    def mode(self, law: Law) -> Tensor:
+        return (law[0] - 1) / (law[0] - 1).sum(-1, keepdim=True)
+
+    def logp(self, law: Law, action: Tensor) -> Tensor:
+        (alpha,) = law
+        x = action.clamp(min=MARGIN)
+        x = x / x.sum(-1, keepdim=True)
+        return ((alpha - 1) * x.log()).sum(-1) - log_shares(alpha)
+
+    def entropy(self, law: Law) -> Tensor:
+        (alpha,) = law
+        total = alpha.sum(-1)
+        pulls = (total - alpha.shape[-1]) * total.digamma() - ((alpha - 1) * alpha.digamma()).sum(-1)
+        return log_shares(alpha) + pulls
 
 
 class Deterministic(Bounded):
@@ -339,42 +388,6 @@ def head_of(name: HeadName, actions: int | None, low: Sequence[float] | None, hi
     if name == "gaussian":
         return Gaussian(len(low))
     heads: dict[str, Any] = {"squashed_gaussian": SquashedGaussian, "beta": Beta, "deterministic": Deterministic}
+    heads["dirichlet"] = Dirichlet
     made: Head = heads[name](low, high)
     return made
-
-
-def _normal(x: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:
-    scaled = (x - mean) / log_std.exp()
-    return (-0.5 * scaled.square() - log_std - 0.5 * math.log(2 * math.pi)).sum(-1)
-
-
-def _normal_divergence(old: Law, new: Law) -> Tensor:
-    (mean, log_std), (other, other_log_std) = old, new
-    spread = (2 * (log_std - other_log_std)).exp() + ((mean - other) / other_log_std.exp()).square()
-    return (other_log_std - log_std + (spread - 1) / 2).sum(-1)
-
-
-def _log_beta(alpha: Tensor, beta: Tensor) -> Tensor:
-    return alpha.lgamma() + beta.lgamma() - (alpha + beta).lgamma()
-
-
-class _Dirichlet(torch.autograd.Function):
-    """Samples of Dirichlet distributions, with the implicit derivative of torch, which approximates it to some 1e-3."""
-
-    @staticmethod
-    def forward(ctx: Any, concentration: Tensor, generator: Generator) -> Tensor:
-        x = torch._sample_dirichlet(concentration.cpu(), generator).to(concentration)
-        ctx.save_for_backward(x, concentration)
-        return x
-
-    @staticmethod
-    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None]:
-        x, concentration = ctx.saved_tensors
-        total = concentration.sum(-1, keepdim=True).expand_as(concentration)
-        grad = torch._dirichlet_grad(x, concentration, total)
-        return grad * (slope - (x * slope).sum(-1, keepdim=True)), None
-
-
-def _dirichlet(concentration: Tensor, generator: Generator) -> Tensor:
-    found: Tensor = _Dirichlet.apply(concentration, generator)
-    return found

@@ -16,7 +16,8 @@ from torch import Generator, Tensor, nn
 
 from polopt.evaluation import Evaluation
 from polopt.experience import Experience
-from polopt.networks import Space
+from polopt.networks import Space, Trunk
+from polopt.part import build
 from polopt.policies.heads import LOG_STD, Action, Bounded, HeadError, HeadName, Law, head_of
 from polopt.policies.normaliser import ObservationNormaliser
 
@@ -32,10 +33,12 @@ class NetworkPolicy(nn.Module):
 
     observations: numbers in an observation, D.
     head: categorical for choices, or action_values, whose outputs are their values; for vectors gaussian, whose
-        standard deviation depends on no state, squashed_gaussian, beta or deterministic. None is the first that fits.
+        standard deviation depends on no state, squashed_gaussian, beta, dirichlet or deterministic. None is the first
+        that fits.
     low, high: the bounds of a vector, [A]; the Gaussian has none.
     normalise: whether observations are normalised by the mean and standard deviation of those of training so far.
     hidden: widths of the hidden layers.
+    trunk: the architecture of both in place of perceptrons, as a part or as `Part.to_dict` gives it.
     inputs: what both read beside the observation, by name, with the numbers in each: `extras.NAME` [B, T, K].
 
     Raises:
@@ -63,6 +66,7 @@ class NetworkPolicy(nn.Module):
         activation: Activation = "tanh",
         seed: int = 0,
         inputs: Mapping[str, int] | None = None,
+        trunk: Trunk | Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
         if (actions is None) == (dimensions is None):
@@ -85,8 +89,20 @@ class NetworkPolicy(nn.Module):
         self.settings |= {"inputs": self.inputs} if self.inputs else {}
         generator = torch.Generator().manual_seed(seed)
         layers = [observations + sum(self.inputs.values()), *self.settings["hidden"]]
-        self.actor = _perceptron([*layers, self.head.outputs], activation, 0.01, generator)
-        self.critic = _perceptron([*layers, 1], activation, 1.0, generator)
+        self.actor: nn.Module
+        self.critic: nn.Module
+        if trunk is None:
+            self.actor = _perceptron([*layers, self.head.outputs], activation, 0.01, generator)
+            self.critic = _perceptron([*layers, 1], activation, 1.0, generator)
+        else:
+            trunk = trunk if isinstance(trunk, Trunk) else build(dict(trunk))
+            if normalise and not trunk.normalised:
+                raise ValueError(
+                    f"policy.normalise = true: {trunk!r:.60} reads observations as they are; set it to false"
+                )
+            self.settings["trunk"] = trunk.to_dict()
+            self.actor = trunk.build(self.space, self.head.outputs, generator)
+            self.critic = trunk.build(self.space, 1, generator)
         self.log_std = nn.Parameter(torch.zeros(self.head.outputs)) if self.head.free_std else None
         self.normaliser = ObservationNormaliser(observations) if normalise else None
 

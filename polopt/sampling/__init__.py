@@ -35,7 +35,15 @@ from polopt.sampling.parts import (
     UniformTasks,
     select_rows,
 )
-from polopt.sampling.policy_inputs import LastAction, OneHotSkill, PolicyInput, SphereSkill, on_sphere, policy_input_of
+from polopt.sampling.policy_inputs import (
+    FixedInput,
+    LastAction,
+    OneHotSkill,
+    PolicyInput,
+    SphereSkill,
+    on_sphere,
+    policy_input_of,
+)
 from polopt.sampling.predicted import TopPredicted, UsesPredictor
 from polopt.sampling.predictor import BaseRate, InContext, Predictor
 from polopt.sampling.replay import Replay
@@ -58,6 +66,7 @@ __all__ = [
     "EntropyTemperature",
     "EqualRollouts",
     "ExtremeRows",
+    "FixedInput",
     "FolderPool",
     "Fragments",
     "GoalDistanceReward",

@@ -94,6 +94,21 @@ class LastAction(PolicyInput):
         return action.to(value)
 
 
+class FixedInput(PolicyInput):
+    """The same vector in every episode.
+
+    value: its numbers.
+    """
+
+    value: tuple[float, ...] = (0.0,)
+
+    def width(self, dimensions: int | None) -> int:
+        return len(self.value)
+
+    def draw(self, count: int, width: int, generator: Generator) -> Tensor:
+        return torch.tensor(self.value).expand(count, width)
+
+
 def policy_input_of(sampling: Part) -> PolicyInput | None:
     """Returns what the policy reads beside the observation; None for a sampling part that has no such setting."""
     found: PolicyInput | None = getattr(sampling, "policy_input", None)

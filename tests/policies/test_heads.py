@@ -19,7 +19,7 @@ from torch.distributions import (
 )
 
 from polopt.experience import Experience
-from polopt.policies.heads import Beta, HeadError, SquashedGaussian, head_of
+from polopt.policies.heads import Beta, Dirichlet, HeadError, SquashedGaussian, head_of
 from polopt.policies.network import NetworkPolicy
 from polopt.policies.normaliser import LIMIT, ObservationNormaliser
 
@@ -105,6 +105,25 @@ def test_beta_density_entropy_and_mode() -> None:
     many = head.sample(tuple(x[:1].expand(20_000, 2) for x in law), torch.Generator().manual_seed(2)).action
     np.testing.assert_allclose(many.mean(0), expected.mean()[0], atol=0.02)
     np.testing.assert_allclose(many.std(0), expected.std()[0], rtol=0.03)
+
+
+def test_dirichlet_density_entropy_and_mode() -> None:
+    head = Dirichlet([0.0] * 3, [1.0] * 3).double()
+    law = head.law(outputs(3))
+    acted = head.sample(law, torch.Generator().manual_seed(1))
+    for alpha, action, logp, entropy, mode in zip(
+        law[0], acted.action, acted.logp, head.entropy(law), head.mode(law), strict=True
+    ):
+        expected = stats.dirichlet(alpha.numpy())
+        assert logp.item() == pytest.approx(expected.logpdf(action.numpy()), rel=1e-9)
+        assert entropy.item() == pytest.approx(expected.entropy(), rel=1e-9)
+        for away in ([1e-3, -1e-3, 0], [0, 1e-3, -1e-3]):
+            assert expected.logpdf(mode.numpy() + away) < expected.logpdf(mode.numpy())
+    torch.testing.assert_close(head.logp(law, 7 * acted.action), acted.logp)
+    torch.testing.assert_close(acted.action.sum(-1), torch.ones(len(acted.action), dtype=F64))
+    for low, high in (([0.0], [1.0]), ([-1.0, 0.0], [1.0, 1.0]), ([0.0, 0.0], [2.0, 1.0])):
+        with pytest.raises(HeadError, match="needs two shares or more"):
+            Dirichlet(low, high)
 
 
 def test_beta_samples_have_the_implicit_gradient() -> None:

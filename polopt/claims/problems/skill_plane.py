@@ -32,9 +32,6 @@ class Plane(SteppedWorld):
         after = (state + STEP * action).clamp(-SIDE / 2, SIDE / 2)
         return after, torch.zeros(len(state)), torch.zeros(len(state), dtype=torch.bool)
 
-    def seen(self, state: Tensor) -> Tensor:
-        return state / 5
-
 
 def directions(count: int) -> Tensor:
     """Returns points of the unit circle, evenly spaced, [count, 2]."""

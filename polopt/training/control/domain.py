@@ -21,8 +21,9 @@ from polopt.capabilities import CORE_FIELDS, Capabilities
 from polopt.config import ConfigError
 from polopt.experience import Experience
 from polopt.metrics import Interval, t_interval
+from polopt.networks import Trunk
 from polopt.outputs import POLICY, output_of
-from polopt.policies.heads import Bounded, HeadError
+from polopt.policies.heads import Bounded
 from polopt.policies.network import NetworkPolicy
 from polopt.policies.rule import RulePolicy
 from polopt.sampling import HindsightReplay, PolicyInput, TransitionReplay, policy_input_of
@@ -30,6 +31,7 @@ from polopt.sampling.source_protocols import STEPPED
 from polopt.training.control.clip import animated_png, rendered_episode
 from polopt.training.control.goal_source import ComputeReward, GoalReplaySource
 from polopt.training.control.logged import load_transitions
+from polopt.training.control.policies import policy_for
 from polopt.training.control.recipe import ControlRecipe
 from polopt.training.control.replay_source import ReplaySource
 from polopt.training.control.rules import RulesOf
@@ -110,7 +112,7 @@ class ControlDomain(NetworkDomain):
         self._opened: list[VectorEnv] = []
         self._folder = Path()
         self.evaluated = self._environments(min(COPIES, recipe.evaluation.problems))
-        self.set_policy(_policy_for(self.evaluated, recipe, self._inputs()))
+        self.set_policy(policy_for(self.evaluated, recipe, self._inputs(), self._trunk()))
         self.policy.compiled = recipe.compiled
         for name, algorithm in self.algorithms.items():
             self._check_head(name, algorithm)
@@ -190,6 +192,33 @@ class ControlDomain(NetworkDomain):
                 "folder of a run that stored some"
             )
 
+    def _inputs(self) -> dict[str, PolicyInput]:
+        """Returns what the policy of every stage reads beside the observation, by name."""
+        found = {name: policy_input_of(algorithm.sampling) for name, algorithm in self.algorithms.items()}
+        stage, first = next(iter(found.items()))
+        for other, given in found.items():
+            if repr(given) != repr(first):
+                raise ConfigError(
+                    f"stages.{other}: its policy reads {given} beside the observation, and that of stages.{stage} "
+                    f"{first}; give both stages the same sampling.policy_input"
+                )
+        return {} if first is None else {first.name: first}
+
+    def _trunk(self) -> Trunk | None:
+        """Returns the architecture of the policy of every stage; None for perceptrons."""
+        trunks = {repr(algorithm.trunk): algorithm.trunk for algorithm in self.algorithms.values()}
+        if len(trunks) > 1:
+            raise ConfigError(
+                f"stages: their policies have different trunks, {', '.join(trunks)}; give all stages the same trunk"
+            )
+        return next(iter(trunks.values()))
+
+    def _evaluation_input(self, stage: str) -> PolicyInput | None:
+        """Returns what the policy reads beside the observation while it is measured."""
+        algorithm = self.algorithms[stage]
+        own = [given for part in algorithm.relabel if (given := part.evaluation_input()) is not None]
+        return own[-1] if own else policy_input_of(algorithm.sampling)
+
     def _check_exploration(self, stage: str, algorithm: Algorithm) -> None:
         """Refuses random actions that do not fit the environment's."""
         sampling, space = algorithm.sampling, self.evaluated.single_action_space
@@ -206,23 +235,16 @@ class ControlDomain(NetworkDomain):
                 f"{space}; set the method's epsilon to 0, and sampling.noise for random vectors"
             )
         drawn = sampling.start or sampling.noise
+        if drawn and not self.policy.head.whole_box:
+            raise ConfigError(
+                f"stages.{stage}: uniform and noisy actions are no shares of a whole, as those of policy.head = "
+                f"{self.policy.head.name!r}; set the method's start and noise to 0"
+            )
         if drawn and not ((isinstance(space, Box) and space.is_bounded()) or isinstance(space, Discrete)):
             raise ConfigError(
                 f"stages.{stage}: uniform and noisy actions need bounds, and the environment's are {space}; set the "
                 "method's start and noise to 0"
             )
-
-    def _inputs(self) -> dict[str, PolicyInput]:
-        """Returns what the policy of every stage reads beside the observation, by name."""
-        found = {name: policy_input_of(algorithm.sampling) for name, algorithm in self.algorithms.items()}
-        stage, first = next(iter(found.items()))
-        for other, given in found.items():
-            if repr(given) != repr(first):
-                raise ConfigError(
-                    f"stages.{other}: its policy reads {given} beside the observation, and that of stages.{stage} "
-                    f"{first}; give both stages the same sampling.policy_input"
-                )
-        return {} if first is None else {first.name: first}
 
     def _logged(self) -> dict[str, Tensor] | None:
         path = self.recipe.transitions
@@ -261,7 +283,7 @@ class ControlDomain(NetworkDomain):
             self.policy,
             seed=seed,
             greedy=evaluation.greedy,
-            policy_input=next(iter(self._inputs().values()), None),
+            policy_input=self._evaluation_input(list(self.algorithms)[-1]),
         )
         if found is not None:
             (folder / CLIP).write_bytes(animated_png(*found))
@@ -321,11 +343,15 @@ class ControlDomain(NetworkDomain):
     def score(self, stage: str, problems: int, step: int) -> ReturnScore:
         """Plays whole episodes of the policy, and of the recipe's rules if the evaluation is no quick one."""
         full = problems >= self.recipe.evaluation.problems
-        return self.measured(problems, self.recipe.seed_of("evaluation", step), self.rules.policies() if full else {})
+        return self.measured(
+            problems, self.recipe.seed_of("evaluation", step), self.rules.policies() if full else {}, stage
+        )
 
-    def measured(self, problems: int, seed: int, rules: Mapping[str, RulePolicy]) -> ReturnScore:
+    def measured(
+        self, problems: int, seed: int, rules: Mapping[str, RulePolicy], stage: str | None = None
+    ) -> ReturnScore:
         """Returns the policy's score, with those of rules on the same seed."""
-        own = self._play(self.policy, problems, seed, next(iter(self._inputs().values()), None))
+        own = self._play(self.policy, problems, seed, self._evaluation_input(stage or [*self.algorithms][-1]))
         return dataclasses.replace(own, rules={n: self._play(rule, problems, seed) for n, rule in rules.items()})
 
     def _play(self, policy: Any, problems: int, seed: int, policy_input: PolicyInput | None = None) -> ReturnScore:
@@ -360,35 +386,3 @@ def goal_size(environments: VectorEnv) -> int:
         return 0
     shape = space["achieved_goal"].shape
     return 0 if shape is None else math.prod(shape)
-
-
-def _policy_for(environments: VectorEnv, recipe: ControlRecipe, inputs: Mapping[str, PolicyInput]) -> NetworkPolicy:
-    observed, decided = environments.single_observation_space, environments.single_action_space
-    entries = {*observed.spaces} if isinstance(observed, Dict) else set[str]()
-    read: list[Any] = [observed]
-    if isinstance(observed, Dict) and entries == {"observation", ACTION_MASK}:
-        read = [observed["observation"]]
-    elif isinstance(observed, Dict) and entries == {*GOAL_KEYS}:
-        read = [observed[key] for key in GOAL_KEYS]
-    if not all(isinstance(space, Box) for space in read):
-        raise ConfigError(
-            f"environment.id = {recipe.environment.id!r}: observations must be a Box, or a Dict of observation and "
-            f"{ACTION_MASK}, or of {', '.join(GOAL_KEYS)}, found {observed!s:.200}; wrap the environment, as with "
-            "gymnasium.wrappers.FlattenObservation"
-        )
-    settings: dict[str, Any] = {"observations": sum(math.prod(space.shape) for space in read)}
-    if isinstance(decided, Discrete):
-        settings["actions"] = int(decided.n)
-    elif isinstance(decided, Box):
-        settings["dimensions"] = int(torch.tensor(decided.shape).prod())
-        settings |= {"low": decided.low.reshape(-1).tolist(), "high": decided.high.reshape(-1).tolist()}
-    else:
-        raise ConfigError(
-            f"environment.id = {recipe.environment.id!r}: actions must be Discrete or a Box, found {decided}"
-        )
-    try:
-        widths = {name: given.width(settings.get("dimensions")) for name, given in inputs.items()}
-        settings |= {"inputs": widths}
-        return NetworkPolicy(**settings, **recipe.policy.model_dump(), seed=recipe.seed_of("policy"))
-    except (HeadError, ValueError) as error:
-        raise ConfigError(str(error)) from None

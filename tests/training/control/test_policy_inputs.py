@@ -17,7 +17,8 @@ from tiny_runs import Stop, StopAt
 
 from polopt.config import ConfigError
 from polopt.policies.network import NetworkPolicy
-from polopt.sampling import LastAction, OneHotSkill, PolicyInput, SphereSkill
+from polopt.sampling import FixedInput, LastAction, OneHotSkill, PolicyInput, SphereSkill
+from polopt.training.control.domain import ControlDomain
 from polopt.training.control.logged import load_transitions
 from polopt.training.control.replay_source import ReplaySource
 from polopt.training.control.transition_store import stored
@@ -106,3 +107,25 @@ def test_draws() -> None:
         OneHotSkill(count=1)
     with pytest.raises(ValueError, match="actions are choices"):
         LastAction().width(None)
+
+
+def test_a_run_learns_tasks_from_a_log_and_is_measured_on_the_logs_own_reward(tmp_path: Path) -> None:
+    log = train(recipe(), tmp_path / "log").folder
+    small = {"name": "zero-shot-rl", "batch": 32, "dimensions": 3, "hidden": [8]}
+    changes = {"stages.rl.method": small, "stages.rl.minibatches": 1, "policy.head": "deterministic"}
+    made = recipe(**changes, transitions=str(log))
+    whole = train(made, tmp_path / "whole").folder
+    with pytest.raises(Stop):
+        train(made, tmp_path / "run", watchers=(StopAt(2),))
+    assert left_by(resume(tmp_path / "run").folder) == left_by(whole)
+    domain = ControlDomain(made)
+    given = domain._evaluation_input("rl")
+    domain.close()
+    assert isinstance(given, FixedInput)
+    assert len(given.value) == 3
+
+
+def test_a_trunk_that_does_not_fit_the_environment(tmp_path: Path) -> None:
+    changes = {"stages.rl.method": {"name": "sgrl-set", "batch": 32, "start": 20}, "policy.head": "deterministic"}
+    with pytest.raises(ConfigError, match="are observations of 15 numbers and actions of 3, found 3 and 1"):
+        train(recipe(**changes), tmp_path / "run")

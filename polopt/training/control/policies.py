@@ -1,0 +1,59 @@
+"""The policy of a control recipe, of the size that its environments need."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from gymnasium.spaces import Box, Dict, Discrete
+from gymnasium.vector import VectorEnv
+
+from polopt.config import ConfigError
+from polopt.networks import Trunk
+from polopt.policies.heads import HeadError
+from polopt.policies.network import NetworkPolicy
+from polopt.sampling import PolicyInput
+from polopt.training.control.recipe import ControlRecipe
+from polopt.training.control.source import ACTION_MASK, GOAL_KEYS
+
+
+def policy_for(
+    environments: VectorEnv, recipe: ControlRecipe, inputs: Mapping[str, PolicyInput], trunk: Trunk | None
+) -> NetworkPolicy:
+    """Returns the policy of a recipe for its environments. inputs: what it reads beside the observation. trunk: its
+    architecture, None for perceptrons.
+
+    Raises:
+        ConfigError: observations, actions, head or trunk do not fit.
+    """
+    observed, decided = environments.single_observation_space, environments.single_action_space
+    entries = {*observed.spaces} if isinstance(observed, Dict) else set[str]()
+    read: list[Any] = [observed]
+    if isinstance(observed, Dict) and entries == {"observation", ACTION_MASK}:
+        read = [observed["observation"]]
+    elif isinstance(observed, Dict) and entries == {*GOAL_KEYS}:
+        read = [observed[key] for key in GOAL_KEYS]
+    if not all(isinstance(space, Box) for space in read):
+        raise ConfigError(
+            f"environment.id = {recipe.environment.id!r}: observations must be a Box, or a Dict of observation and "
+            f"{ACTION_MASK}, or of {', '.join(GOAL_KEYS)}, found {observed!s:.200}; wrap the environment, as with "
+            "gymnasium.wrappers.FlattenObservation"
+        )
+    settings: dict[str, Any] = {"observations": sum(math.prod(space.shape) for space in read)}
+    if isinstance(decided, Discrete):
+        settings["actions"] = int(decided.n)
+    elif isinstance(decided, Box):
+        settings["dimensions"] = int(torch.tensor(decided.shape).prod())
+        settings |= {"low": decided.low.reshape(-1).tolist(), "high": decided.high.reshape(-1).tolist()}
+    else:
+        raise ConfigError(
+            f"environment.id = {recipe.environment.id!r}: actions must be Discrete or a Box, found {decided}"
+        )
+    try:
+        widths = {name: given.width(settings.get("dimensions")) for name, given in inputs.items()}
+        settings |= {"inputs": widths, "trunk": trunk}
+        return NetworkPolicy(**settings, **recipe.policy.model_dump(), seed=recipe.seed_of("policy"))
+    except (HeadError, ValueError) as error:
+        raise ConfigError(str(error)) from None
