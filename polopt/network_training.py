@@ -202,7 +202,7 @@ class NetworkTraining:
         self.count += bool(self.specs)
         record: dict[str, Tensor] = {}
         for name, spec in self.specs.items():
-            if spec.objective is None:
+            if spec.objective is None or spec.frozen:
                 continue
             learners = (name, *spec.together_with)
             with ExitStack() as stack:

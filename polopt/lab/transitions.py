@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -75,20 +76,12 @@ def learned_from(
 ) -> tuple[NetworkPolicy, NetworkTraining]:
     """Trains a policy, and the networks beside it, on minibatches of a log; nothing is played.
 
-    head: of the policy, over actions in [-1, 1]. batch: transitions in a minibatch. steps: minibatches.
+    head: of the policy, over actions in [-1, 1], or over choices where the log's actions are integers. batch:
+    transitions in a minibatch. steps: minibatches.
     """
     draw = torch.Generator().manual_seed(seed)
     algorithm = algorithm.but({"sampling.logged": 1.0, "sampling.rows": batch})
-    policy = NetworkPolicy(
-        observations=log["observation"].shape[1],
-        dimensions=log["action"].shape[1],
-        head=head,
-        low=[-1.0] * log["action"].shape[1],
-        high=[1.0] * log["action"].shape[1],
-        hidden=(32, 32),
-        activation="relu",
-        seed=seed,
-    )
+    policy = policy_for(log, head, seed)
     source = LogSource(log, policy.head.support, draw)
     networks = NetworkTraining(policy, algorithm, lr, draw)
     optimiser = torch.optim.Adam(policy.parameters(), lr)
@@ -102,6 +95,18 @@ def learned_from(
             optimiser.step()
         networks.move_targets()
     return policy, networks
+
+
+def policy_for(log: Log, head: HeadName, seed: int) -> NetworkPolicy:
+    """Returns a policy for a log's observations and actions."""
+    action, space = log["action"], dict[str, Any]()
+    if action.is_floating_point():
+        A = action.shape[1]
+        space = {"dimensions": A, "low": [-1.0] * A, "high": [1.0] * A}
+    else:
+        space = {"actions": int(action.max()) + 1}
+    observations = log["observation"].shape[1]
+    return NetworkPolicy(observations=observations, head=head, hidden=(32, 32), activation="relu", seed=seed, **space)
 
 
 @torch.no_grad()

@@ -1,5 +1,6 @@
 """Networks that learn beside the policy: critics, values, temperatures, each with its loss and its target copy."""
 
+from polopt.networks.choices import ChoiceNetwork
 from polopt.networks.critics import QNetwork, Temperature, ValueNetwork
 from polopt.networks.learned import LearnedNetwork, critic
 from polopt.networks.parts import INPUTS, Network, Space
@@ -8,6 +9,7 @@ from polopt.networks.vectors import VectorNetwork
 
 __all__ = [
     "INPUTS",
+    "ChoiceNetwork",
     "LearnedNetwork",
     "Network",
     "QNetwork",

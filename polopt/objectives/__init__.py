@@ -47,6 +47,12 @@ from polopt.objectives.parts import Aggregate, Objective, Ratio, Regulariser, Su
 from polopt.objectives.ratios import AnchorRatio, OldPolicyRatio, ProductRatio, SequenceRatio, TokenRatio
 from polopt.objectives.regression import RegressionObjective
 from polopt.objectives.regularisers import EntropyBonus, EntropyTarget, ForwardKL, ReferenceKL, SamplerKL, ValueLoss
+from polopt.objectives.responses import (
+    ChoiceLikelihood,
+    ConstrainedChoiceWeight,
+    ResponseAscent,
+    ResponseRegression,
+)
 from polopt.objectives.surrogate import AuxiliaryLoss, Surrogate
 from polopt.objectives.surrogate_terms import Clip, ClipWeight, PolicyGradient, SaturatedRatio, Unclipped
 from polopt.objectives.targets import (
@@ -71,8 +77,10 @@ __all__ = [
     "Backup",
     "Branch",
     "BranchedObjective",
+    "ChoiceLikelihood",
     "Clip",
     "ClipWeight",
+    "ConstrainedChoiceWeight",
     "DecisionMetric",
     "DenoisingReward",
     "Distillation",
@@ -117,6 +125,8 @@ __all__ = [
     "RegressionLink",
     "RegressionObjective",
     "Regulariser",
+    "ResponseAscent",
+    "ResponseRegression",
     "SampledDistillation",
     "SamplerKL",
     "SaturatedRatio",

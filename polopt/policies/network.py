@@ -133,9 +133,9 @@ class NetworkPolicy(nn.Module):
         """Samples an action for each observation [N, D]; action and logp have a gradient through the sample.
 
         Raises:
-            HeadError: the head is categorical, whose samples have no gradient.
+            HeadError: gradients are recorded, and the head is one of choices, whose samples have none.
         """
-        if not self.head.reparameterised:
+        if torch.is_grad_enabled() and not self.head.reparameterised:
             raise HeadError(
                 f"samples of a {self.head.name} head have no gradient; take an environment whose actions are a Box, or "
                 "a method that reads log-probabilities"

@@ -39,7 +39,7 @@ from polopt.training.process_group import ProcessGroup
 
 _FIELDS = CORE_FIELDS | {
     *("final_value", "advantage", "extras.observation", "extras.action"),
-    *("extras.episode_return", "extras.episode_length"),
+    *("extras.episode_return", "extras.episode_length", "extras.responses"),
 }
 CONTROL = Capabilities(
     name="control training",
@@ -113,6 +113,7 @@ class ControlDomain(NetworkDomain):
         self.compute_reward = self._compute_reward()
         for name, algorithm in self.algorithms.items():
             self._check_goals(name, algorithm)
+            self._check_responses(name, algorithm)
 
     def _check_goals(self, stage: str, algorithm: Algorithm) -> None:
         """Refuses hindsight where the environment has no goals, or no rewards of others."""
@@ -143,7 +144,7 @@ class ControlDomain(NetworkDomain):
         head = self.policy.head
         outputs = [output for name in algorithm.required_outputs if (output := output_of(name)) is not None]
         proposals = [output for output in outputs if output.proposal is not None]
-        if proposals and not head.reparameterised:
+        if any(not output.next for output in proposals) and not head.reparameterised:
             raise ConfigError(
                 f"stages.{stage}: its policy climbs a critic's value through its action, and a choice has no gradient; "
                 "take an environment whose actions are a Box, or another method, as ppo"
@@ -161,10 +162,29 @@ class ControlDomain(NetworkDomain):
                 f"stages.{stage}: uniform and noisy actions need bounds, and the environment's are {space}; set the "
                 "method's start and noise to 0"
             )
+        self._check_networks(stage, algorithm)
         if "logged_transitions" in algorithm.sampling.source_capabilities and self.recipe.transitions is None:
             raise ConfigError(
                 f"stages.{stage}: it learns from logged transitions; set transitions to a file of them, or to the "
                 "folder of a run that stored some"
+            )
+
+    def _check_networks(self, stage: str, algorithm: Algorithm) -> None:
+        """Refuses networks that do not fit the policy."""
+        for spec in algorithm.networks:
+            try:
+                spec.network.check(self.policy.space)
+            except ValueError as error:
+                raise ConfigError(f"stages.{stage}: the network {spec.name!r}: {error}") from None
+
+    def _check_responses(self, stage: str, algorithm: Algorithm) -> None:
+        """Refuses several responses where nothing has logged them."""
+        if "extras.responses" not in algorithm.required_fields:
+            return
+        if getattr(algorithm.sampling, "logged", 0) != 1 or self.logged is None or "responses" not in self.logged:
+            raise ConfigError(
+                f"stages.{stage}: it reads several responses to each decision, which only a log has; set "
+                "sampling.logged to 1, and transitions to one with a column responses"
             )
 
     def _inputs(self) -> dict[str, PolicyInput]:
