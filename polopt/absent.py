@@ -11,7 +11,7 @@ PAIRS = (
     "policy's own"
 )
 LABELS = "it is not here yet; `kto` learns from answers marked good or bad beforehand, too"
-VALUES = "it is not here yet; `sac` and `td3` learn a Q-function from replayed transitions, `iql` from logged ones"
+VALUES = "it is not here yet; `dqn`, `sac` and `td3` learn values from replayed transitions, `iql` from logged ones"
 NOT_YET = "it is not here yet"
 BATCH = (
     "it is not here by name; `grpo` has its advantage with credit.GroupMean and credit.GroupStd within "
@@ -28,7 +28,8 @@ ABSENT = {
     **dict.fromkeys(("iterative-dpo", "xpo", "dno"), PAIRS),
     "spin": PAIRS,
     "bco": LABELS,
-    **dict.fromkeys(("dqn", "ddqn", "double-dqn", "rainbow", "c51", "qr-dqn", "iqn"), VALUES),
+    **dict.fromkeys(("ddqn", "double-dqn"), "it is `dqn` with double=True"),
+    **dict.fromkeys(("rainbow", "c51", "qr-dqn", "iqn"), VALUES),
     **dict.fromkeys(("redq", "tqc", "cql", "bcq"), VALUES),
     "ddpg": "it is not here by name; `td3` is it with delay=1, smoothing=0 and one critic head",
     "a2c": f"{NOT_YET}; `ppo` with one epoch and one minibatch a batch takes the same first step",

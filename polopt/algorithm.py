@@ -15,7 +15,7 @@ from polopt.fields import ExperienceError
 from polopt.names import nearest
 from polopt.networks import LearnedNetwork, Relabel
 from polopt.objectives import Objective, Surrogate
-from polopt.outputs import PROPOSAL, output_of
+from polopt.outputs import POLICY, PROPOSAL, output_of
 from polopt.part import Part
 from polopt.rewards import OutcomeReward, Reward
 from polopt.sampling import Rollouts, Sampling, Select, select_rows
@@ -35,7 +35,7 @@ class Algorithm(Part):
     beside the policy, each by a step on its own loss in every minibatch, in this order, before the policy's step.
     relabel: columns that networks give a minibatch before they learn from it, as a reward.
     policy_every: minibatches between steps of the policy. policy_target_tau: the step of the policy's target copy
-    towards it after each of its steps; None if it has none.
+    towards it, where 1 copies; None if it has none. policy_target_every: steps of the policy between those of the copy.
 
     `algorithm.but(credit=..., **{"objective.trust.high": 0.28})` is a changed copy, and
     `polopt.part_diff.diff(a, b)` lists the differences.
@@ -54,12 +54,14 @@ class Algorithm(Part):
     relabel: Sequence[Relabel] = ()
     policy_every: int = 1
     policy_target_tau: float | None = None
+    policy_target_every: int = 1
 
     def setup(self) -> None:
-        if self.policy_every < 1 or not 0 < (1 if self.policy_target_tau is None else self.policy_target_tau) <= 1:
+        tau = 1 if self.policy_target_tau is None else self.policy_target_tau
+        if min(self.policy_every, self.policy_target_every) < 1 or not 0 < tau <= 1:
             raise ValueError(
-                "Algorithm: policy_every must be >= 1 and policy_target_tau in (0, 1], found "
-                f"{self.policy_every} and {self.policy_target_tau}"
+                "Algorithm: policy_every and policy_target_every must be >= 1 and policy_target_tau in (0, 1], found "
+                f"{self.policy_every}, {self.policy_target_every} and {self.policy_target_tau}"
             )
         if isinstance(self.reference_tau, float) and not 0 <= self.reference_tau <= 1:
             raise ValueError(f"Algorithm: reference_tau must be in [0, 1], found {self.reference_tau}")
@@ -89,16 +91,18 @@ class Algorithm(Part):
             output = output_of(name)
             if output is None:
                 continue
-            if output.network not in networks.keys() | PROPOSAL:
+            if output.network not in networks.keys() | PROPOSAL | {POLICY}:
                 raise ValueError(
                     f"Algorithm: a part reads the network {output.network!r}, and networks has "
                     f"{sorted(networks) or 'none'}{nearest(output.network, networks)}"
                 )
-            if output.target and networks[output.network].target_tau is None:
+            own = output.network == POLICY
+            if output.target and not own and networks[output.network].target_tau is None:
                 raise ValueError(
                     f"Algorithm: a part reads the target copy of the network {output.network!r}; set its target_tau"
                 )
-            if output.proposal is not None and output.proposal.target and self.policy_target_tau is None:
+            of_copy = (own and output.target) or (output.proposal is not None and output.proposal.target)
+            if of_copy and self.policy_target_tau is None:
                 raise ValueError("Algorithm: a part reads the policy's target copy; set policy_target_tau")
 
     @property

@@ -86,6 +86,7 @@ EXTRAS: dict[str, Extra] = {
         Extra("cut", _BT, "bool", "decisions before which a row is cut into segments", "methods.spo.SegmentRollouts"),
         Extra("cut_value", _BT, "float", "value of the state there, 0 elsewhere", "methods.spo.SegmentRollouts"),
         Extra("degree", _B, "int", "part of the key content that was replaced", "methods.spo_selfsup.DegradedCopies"),
+        Extra("discount", _BT, "float", "discount of the value after each transition", "sampling.TransitionReplay"),
         Extra("drawn", _BT, "int", "draws averaged in one decision", "policies.mixture"),
         Extra("dt", _BT, "float", "length of each step's interval of time", "diffusion and flow policies"),
         Extra("episode_length", _BT, "float", "decisions of the episode that ended there, 0 elsewhere", _CONTROL),

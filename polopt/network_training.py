@@ -17,7 +17,7 @@ from polopt.experience import Experience
 from polopt.fields import Binding
 from polopt.networks import INPUTS, LearnedNetwork
 from polopt.objectives import Objective
-from polopt.outputs import PROPOSAL, NetworkOutput, Proposal, output_of
+from polopt.outputs import POLICY, PROPOSAL, NetworkOutput, Proposal, output_of
 from polopt.sampling import PolicyInput, policy_input_of
 
 # Proposal, and whether at the state after the decision -> the actions and their log-probabilities.
@@ -95,6 +95,8 @@ class NetworkEvaluator:
             action, logp = proposed[key]
             if output.network in PROPOSAL:
                 return action if output.network == "action" else logp
+        if output.network == POLICY:
+            return self._action_values(output, state, action)
         module = (self.targets if output.target else self.modules)[output.network]
         names = self.specs[output.network].network.inputs
         inputs = (self._input(name, experience, state, action, output.next) for name in names)
@@ -127,6 +129,13 @@ class NetworkEvaluator:
         normaliser = self.policy.normaliser
         found: Tensor = observation if normaliser is None else normaliser(observation)
         return found
+
+    def _action_values(self, output: NetworkOutput, state: Tensor, action: Tensor) -> Tensor:
+        """Returns the policy's values [B, T, 1] of choices [B, T]."""
+        policy = self.target_policy if output.target else self.policy
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not (output.target or output.next)):
+            values: Tensor = policy.action_values(state)
+            return values.gather(-1, action[..., None])
 
     def _scaled(self, action: Tensor) -> Tensor:
         """Scales actions from their bounds to [-1, 1]."""
@@ -199,7 +208,7 @@ class NetworkTraining:
 
     def step(self, batch: Experience) -> dict[str, Tensor]:
         """Takes one step of every network on a minibatch, and returns their metrics, by network."""
-        self.count += bool(self.specs)
+        self.count += self.active
         record: dict[str, Tensor] = {}
         for name, spec in self.specs.items():
             if spec.objective is None or spec.frozen:
@@ -233,10 +242,15 @@ class NetworkTraining:
     def evaluate(self, batch: Experience, objective: Objective) -> Evaluation:
         """Returns the outputs that an objective reads now, with gradient."""
         needs = objective.active_fields("policy_outputs")
-        if not self.specs:
+        if not self.active:
             found: Evaluation = self.policy.evaluate(batch, needs)
             return found
         return self._evaluator.evaluate(batch, needs, logp=objective.reads_logp)
+
+    @property
+    def active(self) -> bool:
+        """Whether there are networks, or a target copy of the policy, so that minibatches are counted."""
+        return bool(self.specs) or self.target_policy is not None
 
     @property
     def policy_is_due(self) -> bool:
@@ -251,7 +265,9 @@ class NetworkTraining:
             if self.count % spec.target_every == 0:
                 assert spec.target_tau is not None
                 _move(target, self.modules[name], spec.target_tau)
-        if self.target_policy is not None and self.policy_is_due:
+        step = self.count // self.algorithm.policy_every
+        due = self.policy_is_due and step % self.algorithm.policy_target_every == 0
+        if self.target_policy is not None and due:
             assert self.algorithm.policy_target_tau is not None
             _move(self.target_policy, self.policy, self.algorithm.policy_target_tau)
 
@@ -283,7 +299,7 @@ class NetworkTraining:
 
     def state(self) -> dict[str, Tensor]:
         """Returns weights, target copies and optimisers, by name."""
-        tensors = {"networks.count": torch.tensor(self.count)} if self.specs else {}
+        tensors = {"networks.count": torch.tensor(self.count)} if self.active else {}
         for prefix, module in self._kept():
             tensors |= {prefix + name: value.detach() for name, value in module.state_dict().items()}
         for name, optimiser in self.optimisers.items():

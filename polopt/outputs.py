@@ -11,6 +11,8 @@ NAME = re.compile(
 )
 # Outputs of the policy itself at the action that it proposes: the action and its log-probability.
 PROPOSAL = frozenset({"action", "logp"})
+# The policy itself, as a network of the values of its choices.
+POLICY = "policy"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,10 +37,11 @@ class Proposal:
 class NetworkOutput:
     """An output of a network at each decision of a batch.
 
-    network: its name among the algorithm's networks, or `action` or `logp`, of a proposal itself; `action` of no
-        proposal is the logged one. Actions are scaled from their bounds to [-1, 1]. target: of its
-    target copy. next: at the state after the decision in place of the one before it. proposal: at an action of the
-    policy in place of the logged one.
+    network: its name among the algorithm's networks, or `policy`, of a policy whose head gives the values of choices;
+        or `action` or `logp`, of a proposal itself; `action` of no proposal is the logged one. Actions are scaled from
+        their bounds to [-1, 1].
+    target: of its target copy. next: at the state after the decision in place of the one before it.
+    proposal: at an action of the policy in place of the logged one.
     """
 
     network: str

@@ -14,7 +14,7 @@ from polopt.experience import Experience
 from polopt.network_training import NetworkTraining
 from polopt.policies.heads import HeadName
 from polopt.policies.network import NetworkPolicy
-from polopt.sampling import transition_rows
+from polopt.sampling import spanning, transition_rows
 from polopt.support import Support
 
 Log = Mapping[str, Tensor]
@@ -65,10 +65,10 @@ class LogSource:
     support: Support
     generator: torch.Generator
 
-    def logged_transitions(self, rows: int) -> Experience:
+    def logged_transitions(self, rows: int, *, n_steps: int = 1, gamma: float | None = None) -> Experience:
         """See `sampling.source_protocols.LoggedTransitionSource`."""
         place = torch.randint(len(self.log["reward"]), (rows,), generator=self.generator)
-        return transition_rows({name: column[place] for name, column in self.log.items()}, self.support)
+        return transition_rows(spanning(self.log, place, n_steps, gamma), self.support)
 
 
 def learned_from(

@@ -10,6 +10,7 @@ from torch import Tensor
 from polopt import ops
 from polopt.evaluation import Evaluation
 from polopt.experience import Experience
+from polopt.fields import ExperienceError
 from polopt.outputs import NetworkOutput, Proposal
 from polopt.part import Part
 
@@ -98,24 +99,40 @@ class Backup(Target):
     """r + gamma V(s'), without the second term where the decision terminated the episode. After a truncation the value
     is that of the state in which the episode was cut.
 
-    gamma: discount.
+    gamma: discount; None takes that of each row, `extras.discount`, of transitions that span several decisions.
     next: V(s').
     """
 
-    gamma: float = 0.99
+    gamma: float | None = 0.99
     next: NextValue = ProposedActionValue()
 
-    reads = frozenset({"reward", "terminated"})
-
     def setup(self) -> None:
-        if not 0 <= self.gamma <= 1:
+        if self.gamma is not None and not 0 <= self.gamma <= 1:
             raise ValueError(f"objectives.Backup: gamma must be in [0, 1], found {self.gamma}")
+
+    @property
+    def reads(self) -> frozenset[str]:  # type: ignore[override]
+        own = {"extras.discount"} if self.gamma is None else set[str]()
+        return frozenset({"reward", "terminated"} | own)
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
         after = self.next(experience, evaluation)
+        gamma = self._discount(experience)
         reward = ops.per_decision_reward(experience.reward, experience.mask)
         over = ops.per_decision_end(experience.terminated, experience.mask)
-        return reward + self.gamma * torch.where(over, 0, after)
+        return reward + gamma * torch.where(over, 0, after)
+
+    def _discount(self, experience: Experience) -> Tensor | float:
+        own = experience.extras.get("discount")
+        if self.gamma is None:
+            assert own is not None
+            return torch.where(experience.mask, own, 0)
+        if own is not None:
+            raise ExperienceError(
+                f"objectives.Backup has gamma = {self.gamma}, and the batch's transitions have discounts of their own, "
+                "extras['discount']; set gamma to null"
+            )
+        return self.gamma
 
 
 class LoggedActionValue(Target):

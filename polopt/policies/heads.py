@@ -13,7 +13,7 @@ from torch.nn.functional import softplus
 from polopt.errors import UserError
 from polopt.support import PLAIN, Density, Support
 
-HeadName = Literal["categorical", "gaussian", "squashed_gaussian", "beta", "deterministic"]
+HeadName = Literal["categorical", "gaussian", "squashed_gaussian", "beta", "deterministic", "action_values"]
 # The logarithm of the standard deviation is kept in this range.
 LOG_STD = (-20.0, 2.0)
 # Actions are kept this far inside of their bounds, as a fraction of the range, where a density has to be computed.
@@ -42,6 +42,7 @@ class Head(nn.Module):
     outputs: numbers that the network gives.
     free_std: whether the logarithm of the standard deviation, [A], is a parameter of the policy that no state changes.
     reparameterised: whether a sample is a differentiable function of the law.
+    stochastic: whether decisions have log-probabilities; those of a head without are 0, without meaning.
     support: of its log-probabilities; log-densities may be above 0.
     """
 
@@ -49,6 +50,7 @@ class Head(nn.Module):
     outputs: int
     free_std = False
     reparameterised = True
+    stochastic = True
     support: Support = Density()
 
     def law(self, output: Tensor, log_std: Tensor | None = None, legal: Tensor | None = None) -> Law:
@@ -110,6 +112,34 @@ class Categorical(Head):
     def entropy(self, law: Law) -> Tensor:
         (log_p,) = law
         return -(log_p.exp() * log_p).sum(-1)
+
+
+class ActionValues(Head):
+    """The values Q(s, .) of n choices, of which the largest legal one is taken. Its logp is 0, without meaning."""
+
+    name = "action_values"
+    reparameterised = False
+    stochastic = False
+    support = PLAIN
+
+    def __init__(self, actions: int) -> None:
+        super().__init__()
+        self.outputs = actions
+
+    def law(self, output: Tensor, log_std: Tensor | None = None, legal: Tensor | None = None) -> Law:
+        if legal is not None:
+            output = torch.where(legal, output, torch.finfo(output.dtype).min)
+        return (output,)
+
+    def sample(self, law: Law, generator: Generator) -> Action:
+        choice = self.mode(law)
+        return Action(choice, self.logp(law, choice))
+
+    def mode(self, law: Law) -> Tensor:
+        return law[0].argmax(-1)
+
+    def logp(self, law: Law, action: Tensor) -> Tensor:
+        return law[0].new_zeros(action.shape)
 
 
 class Gaussian(Head):
@@ -250,6 +280,7 @@ class Deterministic(Bounded):
     """One action in each state: tanh of the output, scaled to the box's bounds. Its logp is 0, without meaning."""
 
     name = "deterministic"
+    stochastic = False
 
     def __init__(self, low: Sequence[float], high: Sequence[float]) -> None:
         super().__init__(low, high)
@@ -275,11 +306,11 @@ def head_of(name: HeadName, actions: int | None, low: Sequence[float] | None, hi
     Raises:
         HeadError: the head is not one for such actions.
     """
-    if (name == "categorical") != (actions is not None):
+    if (name in ("categorical", "action_values")) != (actions is not None):
         found, fix = ("a box", "gaussian") if actions is None else (f"{actions} choices", "categorical")
         raise HeadError(f"policy.head = {name!r} does not fit the environment's actions, {found}; set it to {fix}")
     if actions is not None:
-        return Categorical(actions)
+        return ActionValues(actions) if name == "action_values" else Categorical(actions)
     assert low is not None
     assert high is not None
     if name == "gaussian":

@@ -31,8 +31,8 @@ class NetworkPolicy(nn.Module):
     distribution that the actor's outputs determine.
 
     observations: numbers in an observation, D.
-    head: categorical for choices; for vectors gaussian, whose standard deviation depends on no state,
-        squashed_gaussian, beta or deterministic. None is the first that fits.
+    head: categorical for choices, or action_values, whose outputs are their values; for vectors gaussian, whose
+        standard deviation depends on no state, squashed_gaussian, beta or deterministic. None is the first that fits.
     low, high: the bounds of a vector, [A]; the Gaussian has none.
     normalise: whether observations are normalised by the mean and standard deviation of those of training so far.
     hidden: widths of the hidden layers.
@@ -128,6 +128,11 @@ class NetworkPolicy(nn.Module):
             return self.head.sample(law, generator)
         mode = self.head.mode(law)
         return Action(mode, self.head.logp(law, mode))
+
+    def action_values(self, observation: Tensor) -> Tensor:
+        """Returns the values [..., n] of the choices after each observation [..., D], of a head of action values."""
+        values: Tensor = self.actor(self._normalised(observation))
+        return values
 
     def propose(self, observation: Tensor, generator: Generator) -> Action:
         """Samples an action for each observation [N, D]; action and logp have a gradient through the sample.

@@ -45,7 +45,7 @@ from polopt.sampling.successes import SuccessReplay
 from polopt.sampling.task_samplers import ConsecutiveTasks, Curriculum
 from polopt.sampling.task_table import TaskTable
 from polopt.sampling.temperature import EntropyTemperature
-from polopt.sampling.transitions import TransitionReplay, transition_rows
+from polopt.sampling.transitions import TransitionReplay, spanning, successors, transition_rows
 
 __all__ = [
     "AveragedPolicy",
@@ -125,6 +125,8 @@ __all__ = [
     "predictor_loss",
     "select_rows",
     "self_bleu",
+    "spanning",
+    "successors",
     "transition_rows",
     "with_opponents",
 ]

@@ -11,6 +11,7 @@ from polopt.experience import Experience
 from polopt.part import Part
 from polopt.sampling.source_protocols import GoalTransitionSource
 from polopt.sampling.transitions import TransitionReplay
+from polopt.schedules import now
 
 GoalStrategy = Literal["future", "final", "episode"]
 
@@ -69,6 +70,8 @@ class HindsightReplay(TransitionReplay):
             )
         if not 0 <= self.relabelled <= 1:
             raise ValueError(f"sampling.HindsightReplay: relabelled must be in [0, 1], found {self.relabelled}")
+        if self.n_steps > 1:
+            raise ValueError(f"sampling.HindsightReplay: n_steps must be 1, found {self.n_steps}")
         if self.logged == 1:
             raise ValueError("sampling.HindsightReplay: logged = 1 plays nothing, and the log keeps its goals")
 
@@ -85,6 +88,7 @@ class HindsightReplay(TransitionReplay):
             start=self.start,
             capacity=self.capacity,
             noise=self.noise,
+            epsilon=now(self.epsilon),
         )
         count = int(self.relabelled * rows)
         goal = batch.extras["achieved_later"][:count, 0]
@@ -94,6 +98,8 @@ class HindsightReplay(TransitionReplay):
         achieved = observation[:count, 1, -2 * width : -width]
         reward[:count, 0] = (self.goal_reward or source.goal_rewards)(achieved, goal).to(reward)
         extras = {name: value for name, value in batch.extras.items() if name != "achieved_later"}
+        if self.gamma is not None:
+            extras["discount"] = torch.full_like(reward, self.gamma)
         return batch.replace(reward=reward, extras=extras | {"observation": observation})
 
 

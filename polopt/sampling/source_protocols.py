@@ -237,16 +237,30 @@ class FragmentSource(Protocol):
 class TransitionSource(Protocol):
     """A source that stores the transitions of its environments."""
 
-    def transitions(self, rows: int, *, steps: int, start: int, capacity: int, noise: float) -> Experience:
+    def transitions(
+        self,
+        rows: int,
+        *,
+        steps: int,
+        start: int,
+        capacity: int,
+        noise: float,
+        epsilon: float = 0.0,
+        n_steps: int = 1,
+        gamma: float | None = None,
+    ) -> Experience:
         """Plays `steps` further steps of each of the source's environments, stores them, and draws `rows` transitions
         of those that are stored, uniformly and with replacement.
 
         start: decisions that are stored before the first draw; actions are uniformly random until then.
         capacity: transitions that are stored, the latest ones.
         noise: standard deviation of Gaussian noise on the actions, in half widths of their bounds.
+        epsilon: chance of a uniformly random choice in the place of the most likely one; 0 samples the policy's own.
+        n_steps: decisions that a transition spans at most. gamma: their discount.
 
         The result has one decision a row: `mask`, `reward`, `terminated`, `truncated` [B, 1], and
-        `extras["observation"]` [B, 2, D], before and after the decision, `extras["action"]`.
+        `extras["observation"]` [B, 2, D], before the decision and after the last one that the row spans,
+        `extras["action"]`, and, where gamma is not None, `extras["discount"]` [B, 1], gamma^k of k decisions.
         """
         ...
 
@@ -258,7 +272,15 @@ class GoalTransitionSource(Protocol):
     """
 
     def goal_transitions(
-        self, rows: int, *, strategy: str, steps: int, start: int, capacity: int, noise: float
+        self,
+        rows: int,
+        *,
+        strategy: str,
+        steps: int,
+        start: int,
+        capacity: int,
+        noise: float,
+        epsilon: float = 0.0,
     ) -> Experience:
         """Plays and draws as `TransitionSource.transitions`, from episodes that have ended and are stored from their
         first decision on. `extras["achieved_later"]` [B, 1, G] is an achieved goal of the same episode, after the
@@ -273,7 +295,7 @@ class GoalTransitionSource(Protocol):
 class LoggedTransitionSource(Protocol):
     """A source that has a log of transitions."""
 
-    def logged_transitions(self, rows: int) -> Experience:
+    def logged_transitions(self, rows: int, *, n_steps: int = 1, gamma: float | None = None) -> Experience:
         """Draws transitions of the log, uniformly and with replacement, as `TransitionSource.transitions` returns
         them."""
         ...

@@ -12,6 +12,7 @@ from polopt.experience import Experience
 from polopt.sampling.parts import Sampling
 from polopt.sampling.policy_inputs import PolicyInput
 from polopt.sampling.source_protocols import LoggedTransitionSource, TransitionSource
+from polopt.schedules import Schedule, now
 from polopt.support import Support
 
 
@@ -27,6 +28,12 @@ class TransitionReplay(Sampling):
     start: transitions that are stored before the first batch, of uniformly random actions.
     capacity: transitions that are stored; the oldest ones go first.
     noise: standard deviation of Gaussian noise on the actions that are played, in half widths of their bounds.
+    epsilon: chance of a uniformly random action in the place of the most likely one, a number or a schedule; 0 plays
+        the policy's own actions.
+    n_steps: decisions that a transition spans at most, fewer where the episode ends or is cut: its reward is the
+        discounted sum of theirs, and the state after it that after the last of them.
+    gamma: discount of those rewards; not None, the batch has `extras["discount"]` [B, 1], gamma^k of a transition of k
+        decisions.
     logged: share of the rows that are drawn from the source's log instead, 0 to 1; 1 plays nothing.
     policy_input: what the policy reads beside the observation, held for an episode and stored with each transition.
     group: rows of a group, for losses that compare the rows of one; a minibatch holds whole groups.
@@ -37,16 +44,29 @@ class TransitionReplay(Sampling):
     start: int = 0
     capacity: int = 1_000_000
     noise: float = 0.0
+    epsilon: float | Schedule = 0.0
+    n_steps: int = 1
+    gamma: float | None = None
     logged: float = 0.0
     policy_input: PolicyInput | None = None
     group: int = 1
 
     def setup(self) -> None:
-        for name, least in (("rows", 1), ("steps", 1), ("start", 0), ("capacity", 1), ("noise", 0), ("group", 1)):
+        least_values = {"rows": 1, "steps": 1, "start": 0, "capacity": 1, "noise": 0, "n_steps": 1, "group": 1}
+        for name, least in least_values.items():
             if getattr(self, name) < least:
                 raise ValueError(f"sampling.TransitionReplay: {name} must be >= {least}, found {getattr(self, name)}")
         if not 0 <= self.logged <= 1:
             raise ValueError(f"sampling.TransitionReplay: logged must be in [0, 1], found {self.logged}")
+        values = [v for _, v in self.epsilon.knots] if isinstance(self.epsilon, Schedule) else [self.epsilon]
+        if not all(0 <= value <= 1 for value in (*values, 1 if self.gamma is None else self.gamma)):
+            raise ValueError(
+                f"sampling.TransitionReplay: epsilon and gamma must be in [0, 1], found {values} and {self.gamma}"
+            )
+        if self.n_steps > 1 and self.gamma is None:
+            raise ValueError(f"sampling.TransitionReplay: n_steps = {self.n_steps} needs gamma, found none")
+        if self.noise and any(values):
+            raise ValueError("sampling.TransitionReplay: noise is for vectors and epsilon for choices; set one to 0")
         if self.start > self.capacity:
             raise ValueError(
                 f"sampling.TransitionReplay: start = {self.start} transitions do not fit into capacity = "
@@ -54,13 +74,15 @@ class TransitionReplay(Sampling):
             )
 
     @property
-    def writes(self) -> frozenset[str]:  # type: ignore[override]
-        return frozenset() if self.policy_input is None else frozenset({f"extras.{self.policy_input.name}"})
-
-    @property
     def source_capabilities(self) -> frozenset[str]:  # type: ignore[override]
         both = {"logged_transitions"} if self.logged else set[str]()
         return frozenset(both | ({"transitions"} if self.logged < 1 else set()))
+
+    @property
+    def writes(self) -> frozenset[str]:  # type: ignore[override]
+        discount = set[str]() if self.gamma is None else {"extras.discount"}
+        given = set[str]() if self.policy_input is None else {f"extras.{self.policy_input.name}"}
+        return frozenset(discount | given)
 
     def batch_rows(self, rows: int) -> int:
         return self.rows
@@ -72,14 +94,23 @@ class TransitionReplay(Sampling):
             parts.append(self.stored(source, self.rows - logged))
         if logged:
             log: LoggedTransitionSource = source
-            parts.append(log.logged_transitions(logged))
+            parts.append(log.logged_transitions(logged, n_steps=self.n_steps, gamma=self.gamma))
         batch = parts[0] if len(parts) == 1 else Experience.join(parts)
         return batch.replace(group=torch.arange(self.rows, device=batch.device) // self.group)
 
     def stored(self, source: Any, rows: int) -> Experience:
         """Plays further steps, and draws `rows` transitions of those that are stored."""
         store: TransitionSource = source
-        return store.transitions(rows, steps=self.steps, start=self.start, capacity=self.capacity, noise=self.noise)
+        return store.transitions(
+            rows,
+            steps=self.steps,
+            start=self.start,
+            capacity=self.capacity,
+            noise=self.noise,
+            epsilon=now(self.epsilon),
+            n_steps=self.n_steps,
+            gamma=self.gamma,
+        )
 
 
 # Columns of a transition that are not extras of the same name.
@@ -106,3 +137,37 @@ def transition_rows(columns: Mapping[str, Tensor], support: Support) -> Experien
             **{name: column[:, None] for name, column in columns.items() if name not in _OWN},
         },
     )
+
+
+def successors(columns: Mapping[str, Tensor]) -> Tensor:
+    """Returns how many rows after each transition its episode's next one stands, [N] int64: 1, or 0 where the episode
+    is over or the next row begins in another state than this one leads to."""
+    over = columns["terminated"] | columns["truncated"]
+    found = torch.zeros(len(over), dtype=torch.int64)
+    found[:-1] = ((columns["next_observation"][:-1] == columns["observation"][1:]).all(1) & ~over[:-1]).long()
+    return found
+
+
+def spanning(columns: Mapping[str, Tensor], place: Tensor, n_steps: int, gamma: float | None) -> dict[str, Tensor]:
+    """Returns transitions at rows `place` [M] of columns [N, ...] that span up to `n_steps` decisions.
+
+    columns: as of `transition_rows`; for more than one step also `following` [N] int64, the rows from a transition to
+        its episode's next one, 0 where there is none; the last row is followed by the first one.
+    gamma: discount; not None, the result has `discount` [M], gamma^k of k decisions.
+
+    With k <= n_steps decisions the reward is sum_(i < k) gamma^i r_i, and next_observation, terminated and truncated
+    are those of the last one.
+    """
+    found = {name: column[place] for name, column in columns.items() if name != "following"}
+    if gamma is None:
+        return found
+    reward, discount = found["reward"].clone(), torch.full_like(found["reward"], gamma)
+    last, going = place, torch.ones_like(place, dtype=torch.bool)
+    for _ in range(n_steps - 1):
+        step = columns["following"][last]
+        going = going & (step > 0)
+        last = torch.where(going, (last + step) % len(columns["reward"]), last)
+        reward += torch.where(going, discount * columns["reward"][last], 0)
+        discount = torch.where(going, discount * gamma, discount)
+    ends = {name: columns[name][last] for name in ("next_observation", "terminated", "truncated")}
+    return found | ends | {"reward": reward, "discount": discount}

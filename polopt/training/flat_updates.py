@@ -47,7 +47,7 @@ def can_be_flat(policy: Any, objective: Objective, experience: Experience, netwo
     single = experience.mask.shape[1] == 1 and "group" not in bound
     return (
         getattr(policy, "per_decision", False)
-        and (single or (bound == {"decision"} and not networks.specs))
+        and (single or (bound == {"decision"} and not networks.active))
         and not objective.active_fields("full_batch_outputs")
         and "is_demonstration" not in experience.extras
         and all(isinstance(experience.extras.get(name), Tensor) for name in names)
@@ -166,7 +166,7 @@ class FlatUpdates:
 
     def _step_networks(self, columns: Columns, support: Support) -> tuple[Columns, dict[str, Tensor]]:
         """Takes the networks' step. Returns the minibatch as they relabel it, and their metrics."""
-        if not self.networks.specs:
+        if not self.networks.active:
             return columns, {}
         batch = self.networks.relabelled(batch_of(columns, support))
         relabelled = {name: field_of(batch, name) for part in self.networks.algorithm.relabel for name in part.writes}

@@ -21,7 +21,7 @@ from polopt.capabilities import CORE_FIELDS, Capabilities
 from polopt.config import ConfigError
 from polopt.experience import Experience
 from polopt.metrics import Interval, t_interval
-from polopt.outputs import output_of
+from polopt.outputs import POLICY, output_of
 from polopt.policies.heads import HeadError
 from polopt.policies.network import NetworkPolicy
 from polopt.sampling import HindsightReplay, PolicyInput, TransitionReplay, policy_input_of
@@ -144,25 +144,31 @@ class ControlDomain(NetworkDomain):
         head = self.policy.head
         outputs = [output for name in algorithm.required_outputs if (output := output_of(name)) is not None]
         proposals = [output for output in outputs if output.proposal is not None]
+        if any(output.network == POLICY for output in outputs) and head.name != "action_values":
+            raise ConfigError(
+                f"stages.{stage}: its policy's outputs are the values of choices; set policy.head to action_values, "
+                f"which needs Discrete actions, and the environment's are {self.evaluated.single_action_space}"
+            )
         if any(not output.next for output in proposals) and not head.reparameterised:
             raise ConfigError(
                 f"stages.{stage}: its policy climbs a critic's value through its action, and a choice has no gradient; "
                 "take an environment whose actions are a Box, or another method, as ppo"
             )
         reads_logp = algorithm.objective.reads_logp or any(output.network == "logp" for output in proposals)
-        if reads_logp and head.name == "deterministic":
+        if reads_logp and not head.stochastic:
+            fix = "squashed_gaussian" if head.name == "deterministic" else "categorical"
             raise ConfigError(
-                f"stages.{stage}: its policy needs the density of actions, and policy.head = 'deterministic' has none; "
-                "set it to squashed_gaussian"
+                f"stages.{stage}: its policy needs the density of actions, and policy.head = {head.name!r} has none; "
+                f"set it to {fix}"
             )
-        sampling, space = algorithm.sampling, self.evaluated.single_action_space
-        drawn = isinstance(sampling, TransitionReplay) and sampling.logged < 1 and (sampling.start or sampling.noise)
-        if drawn and not ((isinstance(space, Box) and space.is_bounded()) or isinstance(space, Discrete)):
+        seen = self.evaluated.single_observation_space
+        if proposals and isinstance(seen, Dict) and ACTION_MASK in seen.spaces:
             raise ConfigError(
-                f"stages.{stage}: uniform and noisy actions need bounds, and the environment's are {space}; set the "
-                "method's start and noise to 0"
+                f"stages.{stage}: it takes the policy's choice at the state after a stored transition, and no "
+                f"{ACTION_MASK} is stored; take a method of fragments, as ppo"
             )
         self._check_networks(stage, algorithm)
+        self._check_exploration(stage, algorithm)
         if "logged_transitions" in algorithm.sampling.source_capabilities and self.recipe.transitions is None:
             raise ConfigError(
                 f"stages.{stage}: it learns from logged transitions; set transitions to a file of them, or to the "
@@ -198,6 +204,28 @@ class ControlDomain(NetworkDomain):
                     f"{first}; give both stages the same sampling.policy_input"
                 )
         return {} if first is None else {first.name: first}
+
+    def _check_exploration(self, stage: str, algorithm: Algorithm) -> None:
+        """Refuses random actions that do not fit the environment's."""
+        sampling, space = algorithm.sampling, self.evaluated.single_action_space
+        if not isinstance(sampling, TransitionReplay) or sampling.logged == 1:
+            return
+        if sampling.noise and isinstance(space, Discrete):
+            raise ConfigError(
+                f"stages.{stage}: noise = {sampling.noise} is Gaussian noise on vectors, and the environment's actions "
+                f"are {space}; set the method's noise to 0, and sampling.epsilon for random choices"
+            )
+        if sampling.epsilon and not isinstance(space, Discrete):
+            raise ConfigError(
+                f"stages.{stage}: epsilon is the chance of a random choice, and the environment's actions are "
+                f"{space}; set the method's epsilon to 0, and sampling.noise for random vectors"
+            )
+        drawn = sampling.start or sampling.noise
+        if drawn and not ((isinstance(space, Box) and space.is_bounded()) or isinstance(space, Discrete)):
+            raise ConfigError(
+                f"stages.{stage}: uniform and noisy actions need bounds, and the environment's are {space}; set the "
+                "method's start and noise to 0"
+            )
 
     def _logged(self) -> dict[str, Tensor] | None:
         path = self.recipe.transitions
@@ -273,6 +301,7 @@ class ControlDomain(NetworkDomain):
             "reward/mean": float(ops.masked_mean(experience.reward, mask)),
             "advantage/std": float(experience.advantage[mask].std(correction=0)),
             "episodes": len(ended),
+            **self._played.exploration(),
         }
         if ended:
             returns, lengths, truncated = torch.tensor(ended, dtype=torch.float64).T

@@ -138,12 +138,21 @@ class GoalReplaySource(ReplaySource):
         return store
 
     def goal_transitions(
-        self, rows: int, *, strategy: GoalStrategy, steps: int, start: int, capacity: int, noise: float
+        self,
+        rows: int,
+        *,
+        strategy: GoalStrategy,
+        steps: int,
+        start: int,
+        capacity: int,
+        noise: float,
+        epsilon: float = 0.0,
     ) -> Experience:
         """See `sampling.source_protocols.GoalTransitionSource`."""
+        self._epsilon = epsilon
         while self._written < start:
             self._play_random(steps, capacity)
-        store = self._play(self._noisy(noise), steps, capacity)
+        store = self._play(self._explorer(noise, epsilon), steps, capacity)
         while not self._index.has_any(store.written - len(store)):
             if store.written >= capacity:
                 raise RunError(
@@ -152,7 +161,7 @@ class GoalReplaySource(ReplaySource):
                 )
             store = self._play_random(steps, capacity)
         numbers, later = self._index.draw(rows, strategy, store.written - len(store), self.generator)
-        drawn = {name: column[numbers % store.size] for name, column in store.columns.items()}
+        drawn = {name: column[numbers % store.size] for name, column in store.columns.items() if name != "following"}
         reached = store.columns["next_observation"][later % store.size]
         goal = reached[:, None, -2 * self.goals : -self.goals]
         batch = transition_rows(drawn, self.policy.head.support)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from polopt.config import ConfigError
+from polopt.sampling import successors
 from polopt.training.control.episode_sets import (
     MINARI,
     Piece,
@@ -38,7 +39,8 @@ def load_transitions(
     inputs: Mapping[str, int] | None = None,
 ) -> dict[str, Tensor]:
     """Loads transitions, one a row: observation and next_observation [N, D], action [N] int64 or [N, A], reward,
-    terminated, truncated [N], and, if the log has them, responses [N, k], rewards beside the first.
+    terminated, truncated [N], `following` [N], as `sampling.successors` of rows in their order, and, if the log has
+    them, responses [N, k], rewards beside the first.
 
     path: an .npz file with these arrays, a .parquet or .csv file with these columns, vectors as lists or in columns
     `observation_0`, `observation_1`, ..., the folder of a run that stored transitions, the folder of a data set of
@@ -79,7 +81,8 @@ def load_transitions(
         found[name] = _column(name, values, where, place)
     if RESPONSES in table:
         found[RESPONSES] = _column(RESPONSES, np.asarray(table[RESPONSES]).reshape(rows, -1), where, place)
-    return found
+    following = table.get("following") if path.is_dir() else None
+    return found | {"following": successors(found) if following is None else torch.from_numpy(following)}
 
 
 def _column(name: str, values: Any, where: str, place: Callable[[int], str]) -> Tensor:
@@ -136,9 +139,13 @@ def _of_run(folder: Path, where: str) -> dict[str, Any]:
     if not stores:
         raise ConfigError(
             f"{where}: {folder} is no run that stored transitions, and no data set of Minari or LeRobot; name one "
-            "of sac or td3, or a file"
+            "of sac or dqn, or a file"
         )
     parts = [stored(store) for store in stores]
+    total = sum(len(part["reward"]) for part in parts)
+    for part in parts:  # the last row of a store is followed by its own first one
+        row = torch.arange(len(part["reward"]))
+        part["following"] = ((row + part["following"]) % len(row) - row) % total
     return {name: np.concatenate([part[name].numpy() for part in parts]) for name in parts[0]}
 
 

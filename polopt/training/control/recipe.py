@@ -33,8 +33,8 @@ class NetworkSpec(Config):
 
     hidden: widths of their hidden layers.
     activation: between the layers.
-    head: the distribution of an action: categorical for choices; for vectors gaussian, squashed_gaussian, beta or
-        deterministic. null is categorical or gaussian.
+    head: the distribution of an action: categorical for choices, or action_values, of which the largest is taken; for
+        vectors gaussian, squashed_gaussian, beta or deterministic. null is categorical or gaussian.
     normalise: whether observations are normalised by the mean and standard deviation of those of training so far.
     """
 

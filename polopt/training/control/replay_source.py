@@ -12,7 +12,7 @@ from torch import Generator, Tensor
 
 from polopt.experience import Experience
 from polopt.policies.network import Action, NetworkPolicy
-from polopt.sampling import PolicyInput, transition_rows
+from polopt.sampling import PolicyInput, spanning, transition_rows
 from polopt.training.control.source import StepSource
 from polopt.training.control.transition_store import TransitionStore
 
@@ -57,6 +57,24 @@ class NoisyPolicy:
         return Action((action + noise).clamp(self._low, self._high), action.new_zeros(len(action)))
 
 
+class EpsilonGreedyPolicy:
+    """A policy's most likely choice, or with chance `epsilon` a uniformly random legal one; `logp` is 0, without
+    meaning."""
+
+    def __init__(self, policy: NetworkPolicy, epsilon: float) -> None:
+        self.device, self.head, self._policy, self._epsilon = policy.device, policy.head, policy, epsilon
+        self._uniform = UniformPolicy(policy, torch.zeros(0), torch.zeros(0))
+
+    def act(
+        self, observation: Tensor, generator: Generator, *, greedy: bool = False, legal: Tensor | None = None
+    ) -> Action:
+        """Samples an action for each observation, [N, D]."""
+        best = self._policy.act(observation, generator, greedy=True, legal=legal).action
+        other = self._uniform.act(observation, generator, legal=legal).action.to(best)
+        explores = torch.rand(len(best), generator=generator).to(best.device) < self._epsilon
+        return Action(torch.where(explores, other, best), observation.new_zeros(len(best)))
+
+
 class ReplaySource(StepSource):
     """A source of fragments, as `StepSource`, and of transitions that are drawn from a store of all of them.
 
@@ -87,6 +105,9 @@ class ReplaySource(StepSource):
         self._low, self._high = (torch.as_tensor(b.reshape(-1)) for b in bounds) if bounds else (torch.zeros(0),) * 2
         self._store: TransitionStore | None = None
         self._written = 0
+        # The number of the row that holds each copy's latest decision, -1 where its episode is over or was cut.
+        self._latest = torch.full((self.rows,), -1)
+        self._epsilon = 0.0
         self._ended: list[tuple[float, float, bool]] = []
 
     def fragments(self, steps: int, *, greedy: bool = False) -> Experience:
@@ -102,24 +123,43 @@ class ReplaySource(StepSource):
         found, self._ended = self._ended, []
         return found
 
-    def transitions(self, rows: int, *, steps: int, start: int, capacity: int, noise: float) -> Experience:
+    def exploration(self) -> dict[str, float]:
+        """Returns the metrics of the exploration in the last fragment."""
+        return {"epsilon": self._epsilon} if self._epsilon else {}
+
+    def transitions(
+        self,
+        rows: int,
+        *,
+        steps: int,
+        start: int,
+        capacity: int,
+        noise: float,
+        epsilon: float = 0.0,
+        n_steps: int = 1,
+        gamma: float | None = None,
+    ) -> Experience:
         """See `sampling.source_protocols.TransitionSource`."""
+        self._epsilon = epsilon
         while self._written < start:
             self._play_random(steps, capacity)
-        store = self._play(self._noisy(noise), steps, capacity)
-        return transition_rows(store.draw(rows, self.generator), self.policy.head.support).to(self.policy.device)
+        store = self._play(self._explorer(noise, epsilon), steps, capacity)
+        drawn = store.draw(rows, self.generator, n_steps=n_steps, gamma=gamma)
+        return transition_rows(drawn, self.policy.head.support).to(self.policy.device)
 
     def _play_random(self, steps: int, capacity: int) -> TransitionStore:
         return self._play(UniformPolicy(self.policy, self._low, self._high), steps, capacity)
 
-    def _noisy(self, noise: float) -> Any:
+    def _explorer(self, noise: float, epsilon: float) -> Any:
+        if epsilon:
+            return EpsilonGreedyPolicy(self.policy, epsilon)
         return NoisyPolicy(self.policy, noise, self._low, self._high) if noise else self.policy
 
-    def logged_transitions(self, rows: int) -> Experience:
+    def logged_transitions(self, rows: int, *, n_steps: int = 1, gamma: float | None = None) -> Experience:
         """See `sampling.source_protocols.LoggedTransitionSource`."""
         assert self.logged is not None  # refused at the door
         place = torch.randint(len(self.logged["reward"]), (rows,), generator=self.generator)
-        drawn = {name: column[place] for name, column in self.logged.items()}
+        drawn = spanning(self.logged, place, n_steps, gamma)
         return transition_rows(drawn, self.policy.head.support).to(self.policy.device)
 
     def _play(self, actor: Any, steps: int, capacity: int) -> TransitionStore:
@@ -130,9 +170,25 @@ class ReplaySource(StepSource):
             self.policy = own
         if self._store is None:
             self._store = self._opened(capacity, steps, played)
+        first = self._store.written + played.mask.sum(1).cumsum(0) - played.mask.sum(1)
         self._store.add(self._flat(played))
         self._written = self._store.written
+        self._follow(self._store, played, first)
         return self._store
+
+    def _follow(self, store: TransitionStore, played: Experience, first: Tensor) -> None:
+        """Links each copy's first decision of a fragment, row number `first` [N], to the latest one before it."""
+        count, columns = played.mask.sum(1), torch.arange(played.mask.shape[1])
+        linked = (count > 0) & (self._latest >= 0)
+        store.link(self._latest[linked], first[linked])
+        last = torch.where(played.mask, columns, 0).amax(1, keepdim=True)
+        ended = (played.terminated | played.truncated).gather(1, last)[:, 0]
+        latest = torch.where(ended, -1, first + count - 1)
+        self._latest = torch.where(count > 0, latest, self._latest)
+
+    def _reset(self) -> None:
+        super()._reset()
+        self._latest = torch.full((self.rows,), -1)
 
     def _opened(self, capacity: int, steps: int, played: Experience) -> TransitionStore:
         like = self._flat(played)
@@ -144,8 +200,13 @@ class ReplaySource(StepSource):
         return store
 
     def _flat(self, played: Experience) -> dict[str, Tensor]:
-        """Returns the decisions of fragments, one a row; steps that reset a copy are left out."""
+        """Returns the decisions of fragments, one a row; steps that reset a copy are left out. following: 1 where the
+        next row is the next decision of the same episode, else 0."""
         mask, extras = played.mask, played.extras
+        copy = mask.nonzero()[:, 0]
+        following = torch.zeros_like(copy)
+        over = (played.terminated | played.truncated)[mask]
+        following[:-1] = ((copy[1:] == copy[:-1]) & ~over[:-1]).long()
         given = () if self.policy_input is None else (self.policy_input.name,)
         return {
             "observation": extras["observation"][:, :-1][mask],
@@ -154,6 +215,7 @@ class ReplaySource(StepSource):
             "reward": played.reward[mask],
             "terminated": played.terminated[mask],
             "truncated": played.truncated[mask],
+            "following": following,
             **{name: extras[name][mask] for name in given},
         }
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from polopt.errors import RunError
+from polopt.sampling import spanning
 
 
 class TransitionStore:
@@ -54,11 +55,19 @@ class TransitionStore:
             column[place] = rows[name].to(column.dtype).cpu()
         self.written += count
 
-    def draw(self, rows: int, generator: torch.Generator) -> dict[str, Tensor]:
-        """Draws rows uniformly with replacement."""
+    def link(self, earlier: Tensor, later: Tensor) -> None:
+        """Marks rows number `later` [M] as following rows number `earlier` [M] in their episodes, in the column
+        `following`; an earlier row that is overwritten already is left alone."""
+        kept = self.written - earlier <= self.size
+        self.columns["following"][earlier[kept] % self.size] = (later - earlier)[kept]
+
+    def draw(
+        self, rows: int, generator: torch.Generator, *, n_steps: int = 1, gamma: float | None = None
+    ) -> dict[str, Tensor]:
+        """Draws rows uniformly with replacement, as transitions of up to `n_steps` decisions (`sampling.spanning`)."""
         back = torch.randint(len(self), (rows,), generator=generator)
         place = (self.written - 1 - back) % self.size
-        return {name: column[place] for name, column in self.columns.items()}
+        return spanning(self.columns, place, n_steps, gamma)
 
     def go_back(self, written: int) -> None:
         """Takes the store back to the transitions that it held after so many were written.

@@ -34,6 +34,8 @@ SMALL = {
     "evaluation.every": 2,
     "checkpoint": 2,
 }
+VALUES = {"name": "dqn", "double": True, "n_steps": 3, "batch": 32, "steps": 5, "start": 20, "capacity": 30}
+VALUES |= {"target_every": 3, "explore": 3}
 OFFLINE = {"name": "iql", "batch": 32, "hidden": [8]}
 
 
@@ -63,11 +65,14 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("at", [1, 2, 3])
-@pytest.mark.parametrize("method", ["sac", "td3"])
+@pytest.mark.parametrize("method", ["sac", "td3", "dqn"])
 def test_a_run_that_is_stopped_ends_as_if_it_had_not_been(method: str, at: int, tmp_path: Path) -> None:
     """Its transitions too, of which the store has room for fewer than the run plays."""
-    head = "deterministic" if method == "td3" else "squashed_gaussian"
-    made = recipe(**{"stages.rl.method": SMALL["stages.rl.method"] | {"name": method}, "policy.head": head})
+    changes: dict[str, Any] = {"stages.rl.method": SMALL["stages.rl.method"] | {"name": method}}
+    if method == "dqn":
+        changes = {"stages.rl.method": VALUES, "environment.id": "CartPole-v1"}
+    heads = {"td3": "deterministic", "sac": "squashed_gaussian", "dqn": "action_values"}
+    made = recipe(**changes, **{"policy.head": heads[method]})
     whole = train(made, tmp_path / "whole").folder
     with pytest.raises(Stop):
         train(made, tmp_path / "run", watchers=(StopAt(at),))
@@ -75,7 +80,8 @@ def test_a_run_that_is_stopped_ends_as_if_it_had_not_been(method: str, at: int, 
     assert left_by(again) == left_by(whole)
     kept = [stored(folder / "transitions-rl") for folder in (whole, again)]
     assert all(torch.equal(kept[0][name], kept[1][name]) for name in kept[0])
-    assert {"critic/loss", "critic/value"} <= lines(whole, "metrics")[-1].keys()
+    metrics = {"critic/loss", "critic/value"} if method != "dqn" else {"loss", "value", "epsilon"}
+    assert metrics <= lines(whole, "metrics")[-1].keys()
 
 
 def test_what_is_stored_is_what_was_played(finished: Path) -> None:
@@ -110,6 +116,8 @@ def test_files_of_every_kind_are_read_alike(finished: Path, tmp_path: Path) -> N
     for path in (finished, tmp_path / "log.npz", tmp_path / "log.csv"):
         found = load_transitions(path, "transitions", observations=3, action=(1,))
         for name, column in kept.items():
+            if name == "following":  # the store's order is that of the copies of the environment
+                continue
             assert found[name].dtype == (torch.bool if column.dtype == bool else torch.float32)
             np.testing.assert_allclose(found[name].numpy(), column, rtol=1e-6)
 
@@ -152,6 +160,33 @@ def test_a_bad_log_is_refused_by_row_and_column(columns: dict[str, Any], sentenc
         (
             {"environment.id": "test-unbounded-v0", "policy.head": "gaussian"},
             "uniform and noisy actions need bounds",
+        ),
+        ({"stages.rl.method": VALUES}, "its policy's outputs are the values of choices; set policy.head to action_val"),
+        (
+            {"stages.rl.method": VALUES, "environment.id": "CartPole-v1", "policy.head": None},
+            "set policy.head to action_values, which needs Discrete actions, and the environment's are Discrete",
+        ),
+        (
+            {
+                "stages.rl.method": VALUES,
+                "stages.rl.but": {"sampling.epsilon": 0.0, "sampling.noise": 0.1},
+                "environment.id": "CartPole-v1",
+                "policy.head": "action_values",
+            },
+            "noise = 0.1 is Gaussian noise on vectors, .* set the method's noise to 0, and sampling.epsilon",
+        ),
+        ({"stages.rl.but": {"sampling.epsilon": 0.1}}, "epsilon is the chance of a random choice, .* Box"),
+        (
+            {
+                "stages.rl.method": {"name": "ppo"},
+                "stages.rl.but": {
+                    "sampling": {"part": "sampling.Fragments", "steps": 4},
+                    "reward": {"part": "rewards.EnvironmentReward"},
+                },
+                "environment.id": "CartPole-v1",
+                "policy.head": "action_values",
+            },
+            "policy.head = 'action_values' has none; set it to categorical",
         ),
         ({"stages.rl.micro_rows": 8}, "networks beside the policy learn from whole minibatches"),
         ({"stages.rl.minibatches": 33}, r"stages.rl.minibatches = 33, and the batch has 32 groups"),
