@@ -30,7 +30,7 @@ from polopt.training.run import Run
 RESULTS = HERE / "results" / "offline_curve"
 SEEDS = (41, 42, 43, 44, 45)
 # Steps of SAC's stage, of 32 transitions each; steps of a method's, of 32 updates each; steps between evaluations.
-RECORDED, STEPS, EVERY = 120, 100, 25
+RECORDED, STEPS, EVERY = 100, 60, 20
 # Method -> its settings, and the policy's head. Those that are not in this version are left out.
 METHODS: dict[str, tuple[dict[str, Any], str]] = {
     "bc": ({}, "squashed_gaussian"),
@@ -118,6 +118,7 @@ def main() -> None:
         method: [(points[0][0], worded([value for _, value in points])) for points in zip(*curves[method], strict=True)]
         for method in methods
     }
+    about["load_after"] = os.getloadavg()
     data = {"about": about, "transitions": int(np.mean(counts)), "log": float(np.mean(logged)), "sac": worded(sac)}
     data |= {"curves": found, "runs": curves, "seeds": SEEDS, "sac runs": sac}
     RESULTS.with_suffix(".json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")

@@ -31,13 +31,13 @@ def responses_batch(seed: int = 0, clean: bool = False, n: int = 4, m: int = 3) 
         NetworkOutput("behaviour"): normal(B, T, 1, n),
     }
     responses, action = normal(B, T, m - 1), torch.randint(n, (B, T), generator=g)
-    choice = torch.randint(n, (B, T), generator=g)
+    choice = torch.randint(n, (B, T), generator=g).double()  # leaves are floating point
     if not clean:
-        outputs = {k: poisoned(v, batch.mask) for k, v in outputs.items()}
+        outputs = {k: poisoned(v.flatten(2), batch.mask).reshape(v.shape) for k, v in outputs.items()}
         responses, action = poisoned(responses, batch.mask), action.masked_fill(~batch.mask, -1)
-        choice = choice.masked_fill(~batch.mask, -1)
+        choice = poisoned(choice, batch.mask)
     leaves = batch.leaves | {output.name: value.requires_grad_() for output, value in outputs.items()}
-    leaves[NetworkOutput("action", next=True, proposal=Proposal()).name] = choice
+    leaves[NetworkOutput("action", next=True, proposal=Proposal()).name] = choice.requires_grad_()
     return SampleBatch(batch.experience.replace(extras={"action": action, "responses": responses}), leaves)
 
 

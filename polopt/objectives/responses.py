@@ -20,7 +20,7 @@ from polopt.outputs import NetworkOutput
 
 def of_choice(values: Tensor, action: Tensor, mask: Tensor) -> Tensor:
     """Returns the chosen ones of values [B, T, H, n]: [B, T, H]."""
-    place = torch.where(mask, action, 0)[..., None, None].expand(*values.shape[:-1], 1)
+    place = torch.where(mask, action, 0).long()[..., None, None].expand(*values.shape[:-1], 1)
     return values.gather(-1, place)[..., 0]
 
 
