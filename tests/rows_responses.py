@@ -8,8 +8,8 @@ from battery import PartRow
 
 from polopt.checks.sample_batches import poisoned
 from polopt.objectives import (
-    ChoiceLikelihood,
     ConstrainedChoiceWeight,
+    LoggedChoiceLikelihood,
     PolicyGradient,
     ResponseAscent,
     ResponseRegression,
@@ -41,14 +41,14 @@ def responses_batch(seed: int = 0, clean: bool = False, n: int = 4, m: int = 3) 
     return SampleBatch(batch.experience.replace(extras={"action": action, "responses": responses}), leaves)
 
 
-def row(part: ResponseRegression | ResponseAscent | ChoiceLikelihood | Surrogate) -> PartRow:
+def row(part: ResponseRegression | ResponseAscent | LoggedChoiceLikelihood | Surrogate) -> PartRow:
     return PartRow(part, honest=None, batch=responses_batch)
 
 
 OBJECTIVES = {
     "critics of responses": row(ResponseRegression(gamma=0.9, response_gamma=0.5)),
     "policies of responses": row(ResponseAscent(temperature=0.1)),
-    "likelihood of choices": row(ChoiceLikelihood()),
+    "likelihood of choices": row(LoggedChoiceLikelihood()),
     "weights between policies of responses": row(
         Surrogate(
             ratio=None, trust=PolicyGradient(), weights=[ConstrainedChoiceWeight(multipliers=(0.5, 1.0), cap=3.0)]

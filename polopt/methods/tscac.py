@@ -3,15 +3,8 @@
 from polopt.algorithm import Algorithm
 from polopt.credit import ConstantAdvantage
 from polopt.method import Paper, method
-from polopt.networks import ChoiceNetwork, LearnedNetwork
-from polopt.objectives import (
-    ChoiceLikelihood,
-    ConstrainedChoiceWeight,
-    PolicyGradient,
-    ResponseAscent,
-    ResponseRegression,
-    Surrogate,
-)
+from polopt.networks import response_networks
+from polopt.objectives import ConstrainedChoiceWeight, PolicyGradient, Surrogate
 from polopt.rewards import EnvironmentReward
 from polopt.sampling import TransitionReplay
 
@@ -46,25 +39,16 @@ def tscac(
         L_pi = -min(p*(a | s) / b(a | s), cap) log pi(a | s)
 
     E is over p_i, and over pi for i = 1; b is a model of the policy that logged. multipliers: lam_2 to lam_m. gamma,
-    response_gamma: of the first response and of the others. tau: the step of Q_slow. batch: as in `sac`. The log has a
-    column `responses`, [N, m - 1]; actions are choices.
-
-    The paper has no temperature, and its programs weigh with one p_i and normalise over the batch; here p* is
-    normalised in each state. The p_i learn beside the policy; as a stage of their own they come first, and stay with
-    `networks.1.frozen: true`.
+    response_gamma: of the first response and of the others. tau: of Q_slow. batch: as in `sac`. The log has a column
+    `responses`, [N, m - 1]; actions are choices. The paper has no temperature, and its programs weigh with one p_i and
+    normalise over the batch, here in each state. The p_i learn beside pi, or before it: `networks.1.frozen`.
     """
-    count = len(multipliers)
-    critic, policies, behaviour = (ChoiceNetwork(heads=h, hidden=hidden) for h in (count + 1, count, 1))
-    values, ascent = ResponseRegression(gamma=gamma, response_gamma=response_gamma), ResponseAscent
+    others, discounts = len(multipliers), {"gamma": gamma, "response_gamma": response_gamma}
     weight = ConstrainedChoiceWeight(multipliers=multipliers, cap=cap)
     return Algorithm(
         sampling=TransitionReplay(rows=batch, logged=1.0),
         reward=EnvironmentReward(),
         credit=ConstantAdvantage(),
-        networks=[
-            LearnedNetwork(name="critic", network=critic, objective=values, target_tau=tau),
-            LearnedNetwork(name="response_policies", network=policies, objective=ascent(temperature=temperature)),
-            LearnedNetwork(name="behaviour", network=behaviour, objective=ChoiceLikelihood()),
-        ],
+        networks=response_networks(others, **discounts, temperature=temperature, tau=tau, hidden=hidden),
         objective=Surrogate(ratio=None, trust=PolicyGradient(), weights=[weight]),
     )

@@ -5,6 +5,7 @@ from polopt.networks.critics import QNetwork, Temperature, ValueNetwork
 from polopt.networks.learned import LearnedNetwork, critic
 from polopt.networks.parts import INPUTS, Network, Space
 from polopt.networks.relabel import Relabel
+from polopt.networks.responses import response_networks
 from polopt.networks.vectors import VectorNetwork
 
 __all__ = [
@@ -19,4 +20,5 @@ __all__ = [
     "ValueNetwork",
     "VectorNetwork",
     "critic",
+    "response_networks",
 ]

@@ -48,8 +48,8 @@ from polopt.objectives.ratios import AnchorRatio, OldPolicyRatio, ProductRatio, 
 from polopt.objectives.regression import RegressionObjective
 from polopt.objectives.regularisers import EntropyBonus, EntropyTarget, ForwardKL, ReferenceKL, SamplerKL, ValueLoss
 from polopt.objectives.responses import (
-    ChoiceLikelihood,
     ConstrainedChoiceWeight,
+    LoggedChoiceLikelihood,
     ResponseAscent,
     ResponseRegression,
 )
@@ -77,7 +77,6 @@ __all__ = [
     "Backup",
     "Branch",
     "BranchedObjective",
-    "ChoiceLikelihood",
     "Clip",
     "ClipWeight",
     "ConstrainedChoiceWeight",
@@ -101,6 +100,7 @@ __all__ = [
     "LogProbReward",
     "LogRatioReward",
     "LoggedActionValue",
+    "LoggedChoiceLikelihood",
     "LogisticLink",
     "Matching",
     "NetworkAdvantageWeight",

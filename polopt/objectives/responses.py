@@ -116,7 +116,7 @@ class ResponseAscent(NetworkObjective):
         return Loss(self.aggregate(experience, terms), {"entropy": entropy})
 
 
-class ChoiceLikelihood(NetworkObjective):
+class LoggedChoiceLikelihood(NetworkObjective):
     """aggregate( -sum_h log b_h(a | s) ), of a network's softmax over choices at the logged ones.
 
     network: of [B, T, H, n] logits.
