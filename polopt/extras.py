@@ -63,6 +63,13 @@ _POINT = "credit.ReferencePoint"
 EXTRAS: dict[str, Extra] = {
     extra.name: extra
     for extra in (
+        Extra(
+            "achieved_later",
+            ("B", "T", "G"),
+            "float",
+            "goal that the same episode achieved, to be a desired one",
+            "sources of goal-conditioned environments",
+        ),
         Extra("action", ("B", "T", "..."), "number", "what was decided", _CONTROL),
         Extra(
             "advantages", ("B", "T", "K"), "float", "several advantages of each decision", "methods.copo.MultiAdvantage"
@@ -164,6 +171,7 @@ EXTRAS: dict[str, Extra] = {
         ),
         Extra("prompt_logp", _B, "float", "mean log-probability of the row's prompt", "the loop"),
         Extra("reference_point", _B, "float", "what implicit rewards of labels are compared with", _POINT),
+        Extra("responses", ("B", "T", "K"), "float", "rewards of further responses to each decision", "logs"),
         Extra(
             "restarted", _BT, "bool", "decisions of the turn that a row began anew with", "methods.refuel.TurnRestarts"
         ),

@@ -245,7 +245,7 @@ class NetworkTraining:
         self.count += self.active
         record: dict[str, Tensor] = {}
         for name, spec in self.specs.items():
-            if spec.objective is None or self.count % spec.every:
+            if spec.objective is None or spec.frozen or self.count % spec.every:
                 continue
             learners = (name, *spec.together_with)
             with ExitStack() as stack:

@@ -1,15 +1,18 @@
 """Networks that learn beside the policy: critics, values, temperatures, each with its loss and its target copy."""
 
+from polopt.networks.choices import ChoiceNetwork
 from polopt.networks.critics import QNetwork, Temperature, ValueNetwork
 from polopt.networks.learned import LearnedNetwork, critic
 from polopt.networks.parts import INPUTS, Network, Space
 from polopt.networks.relabel import Relabel
+from polopt.networks.responses import response_networks
 from polopt.networks.subequivariant import Limbs, Subequivariant, SubequivariantQ
 from polopt.networks.trunks import Trunk
 from polopt.networks.vectors import VectorNetwork
 
 __all__ = [
     "INPUTS",
+    "ChoiceNetwork",
     "LearnedNetwork",
     "Limbs",
     "Network",
@@ -23,4 +26,5 @@ __all__ = [
     "ValueNetwork",
     "VectorNetwork",
     "critic",
+    "response_networks",
 ]

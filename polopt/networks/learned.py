@@ -23,6 +23,7 @@ class LearnedNetwork(Part):
     target_tau: the step of its target copy towards it, 0 to 1, where 1 copies; None if it has no target copy.
     target_every: minibatches between steps of the target copy.
     every: minibatches between steps of the network itself.
+    frozen: whether it stays as it begins, as an earlier stage left it, and those together with it.
     """
 
     name: str
@@ -33,6 +34,7 @@ class LearnedNetwork(Part):
     target_tau: float | None = None
     target_every: int = 1
     every: int = 1
+    frozen: bool = False
 
     def setup(self) -> None:
         if not re.fullmatch("[a-z][a-z0-9_]*", self.name) or self.name in PROPOSAL | {"policy"}:

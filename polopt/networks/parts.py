@@ -65,6 +65,9 @@ class Network(Part):
     def reads(self) -> frozenset[str]:  # type: ignore[override]
         return frozenset(name for name in self.inputs if name not in INPUTS)
 
+    def check(self, space: Space) -> None:
+        """Raises ValueError where the network does not fit such a policy."""
+
     def build(self, space: Space, generator: torch.Generator) -> nn.Module:
         """Makes the module, with random weights from the generator."""
         raise NotImplementedError

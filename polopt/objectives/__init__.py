@@ -53,6 +53,12 @@ from polopt.objectives.parts import Aggregate, Objective, Ratio, Regulariser, Su
 from polopt.objectives.ratios import AnchorRatio, OldPolicyRatio, ProductRatio, SequenceRatio, TokenRatio
 from polopt.objectives.regression import RegressionObjective
 from polopt.objectives.regularisers import EntropyBonus, EntropyTarget, ForwardKL, ReferenceKL, SamplerKL, ValueLoss
+from polopt.objectives.responses import (
+    ConstrainedChoiceWeight,
+    LoggedChoiceLikelihood,
+    ResponseAscent,
+    ResponseRegression,
+)
 from polopt.objectives.surrogate import AuxiliaryLoss, Surrogate
 from polopt.objectives.surrogate_terms import Clip, ClipWeight, PolicyGradient, SaturatedRatio, Unclipped
 from polopt.objectives.targets import (
@@ -83,6 +89,7 @@ __all__ = [
     "ConservativeChoicePenalty",
     "ConservativePenalty",
     "ConservativePrice",
+    "ConstrainedChoiceWeight",
     "DecisionMetric",
     "DenoisingReward",
     "Distillation",
@@ -103,6 +110,7 @@ __all__ = [
     "LogProbReward",
     "LogRatioReward",
     "LoggedActionValue",
+    "LoggedChoiceLikelihood",
     "LogisticLink",
     "Matching",
     "NetworkAdvantageWeight",
@@ -127,6 +135,8 @@ __all__ = [
     "RegressionLink",
     "RegressionObjective",
     "Regulariser",
+    "ResponseAscent",
+    "ResponseRegression",
     "SampledDistillation",
     "SamplerKL",
     "SaturatedRatio",

@@ -43,7 +43,7 @@ from polopt.training.process_group import ProcessGroup
 
 _FIELDS = CORE_FIELDS | {
     *("final_value", "advantage", "extras.observation", "extras.action"),
-    *("extras.episode_return", "extras.episode_length"),
+    *("extras.episode_return", "extras.episode_length", "extras.responses"),
 }
 CONTROL = Capabilities(
     name="control training",
@@ -121,6 +121,7 @@ class ControlDomain(NetworkDomain):
         self.compute_reward = self._compute_reward()
         for name, algorithm in self.algorithms.items():
             self._check_goals(name, algorithm)
+            self._check_responses(name, algorithm)
 
     def _check_goals(self, stage: str, algorithm: Algorithm) -> None:
         """Refuses hindsight where the environment has no goals, or no rewards of others."""
@@ -185,11 +186,30 @@ class ControlDomain(NetworkDomain):
                 f"stages.{stage}: it takes the policy's choice at the state after a stored transition, and no "
                 f"{ACTION_MASK} is stored; take a method of fragments, as ppo"
             )
+        self._check_networks(stage, algorithm)
         self._check_exploration(stage, algorithm)
         if "logged_transitions" in algorithm.sampling.source_capabilities and self.recipe.transitions is None:
             raise ConfigError(
                 f"stages.{stage}: it learns from logged transitions; set transitions to a file of them, or to the "
                 "folder of a run that stored some"
+            )
+
+    def _check_networks(self, stage: str, algorithm: Algorithm) -> None:
+        """Refuses networks that do not fit the policy."""
+        for spec in algorithm.networks:
+            try:
+                spec.network.check(self.policy.space)
+            except ValueError as error:
+                raise ConfigError(f"stages.{stage}: the network {spec.name!r}: {error}") from None
+
+    def _check_responses(self, stage: str, algorithm: Algorithm) -> None:
+        """Refuses several responses where nothing has logged them."""
+        if "extras.responses" not in algorithm.required_fields:
+            return
+        if getattr(algorithm.sampling, "logged", 0) != 1 or self.logged is None or "responses" not in self.logged:
+            raise ConfigError(
+                f"stages.{stage}: it reads several responses to each decision, which only a log has; set "
+                "sampling.logged to 1, and transitions to one with a column responses"
             )
 
     def _inputs(self) -> dict[str, PolicyInput]:

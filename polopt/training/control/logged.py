@@ -26,6 +26,8 @@ from polopt.training.control.transition_store import stored
 # Column -> whether it may be left out, as all False.
 COLUMNS = {"observation": False, "action": False, "reward": False, "next_observation": False, "terminated": False}
 OPTIONAL = ("truncated",)
+# Rewards beside the first, in a log that has them.
+RESPONSES = "responses"
 
 
 def load_transitions(
@@ -37,7 +39,8 @@ def load_transitions(
     inputs: Mapping[str, int] | None = None,
 ) -> dict[str, Tensor]:
     """Loads transitions, one a row: observation and next_observation [N, D], action [N] int64 or [N, A], reward,
-    terminated, truncated [N], and `following` [N], as `sampling.successors` of rows in their order.
+    terminated, truncated [N], `following` [N], as `sampling.successors` of rows in their order, and, if the log has
+    them, responses [N, k], rewards beside the first.
 
     path: an .npz file with these arrays, a .parquet or .csv file with these columns, vectors as lists or in columns
     `observation_0`, `observation_1`, ..., the folder of a run that stored transitions, the folder of a data set of
@@ -76,6 +79,8 @@ def load_transitions(
                 f"{[*values.shape]}"
             )
         found[name] = _column(name, values, where, place)
+    if RESPONSES in table:
+        found[RESPONSES] = _column(RESPONSES, np.asarray(table[RESPONSES]).reshape(rows, -1), where, place)
     following = table.get("following") if path.is_dir() else None
     return found | {"following": successors(found) if following is None else torch.from_numpy(following)}
 
@@ -154,7 +159,7 @@ def _of_file(path: Path, where: str, inputs: Collection[str]) -> dict[str, Any]:
 
     table = pandas.read_parquet(path) if path.suffix == ".parquet" else pandas.read_csv(path)
     found: dict[str, Any] = {}
-    for name in (*COLUMNS, *OPTIONAL, *inputs):
+    for name in (*COLUMNS, *OPTIONAL, *inputs, RESPONSES):
         if name in table:
             cells = table[name].to_numpy()
             found[name] = np.stack(cells) if cells.dtype == object else cells
