@@ -70,7 +70,12 @@ def steps(algorithm: Algorithm, seed: int) -> tuple[float, float]:
     return largest, worse / 20
 
 
-@claim("Every step is within the bound, and none makes the surrogate worse.", kind="part", baseline="no line search")
+@claim(
+    "Every step is within the bound, and none makes the surrogate worse.",
+    kind="part",
+    baseline="no line search",
+    cost="slow",
+)
 def within_the_bound() -> Finding:
     radius, seeds = 1.0, (FIRST + 10, FIRST + 11, FIRST + 12)
     algorithm = on_answers(radius).but({"update.solver.damping": 1e-3})

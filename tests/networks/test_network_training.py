@@ -232,7 +232,7 @@ def test_the_policy_may_step_less_often() -> None:
     for module in (*learner.networks.modules.values(), *learner.networks.targets.values()):
         module.double()
     learner.update(batch(12), 0)
-    steps = {int(state["step"]) for state in learner.optimiser.state.values()}
+    steps = {int(state["step"]) for state in learner.stepper.optimiser.state.values()}
     assert steps == {2}
     assert {int(s["step"]) for s in learner.networks.optimisers["critic"].state.values()} == {4}
 
