@@ -102,7 +102,6 @@ def test_a_name_is_guessed_only_from_a_slip() -> None:
         "reinforce++",
         "c51",
         "tqc",
-        "a2c",
     ):
         assert "did you mean" not in unknown_method(name, known)
     assert unknown_method("grppo", known).startswith("; did you mean 'grpo'?")
