@@ -10,6 +10,8 @@ from typing import Any, get_type_hints
 
 from benchmarks.spec import HERE
 from polopt.problems import PROBLEMS, ExactProblem
+from polopt.worlds import control
+from polopt.worlds.control import Rule, StepWorld
 from polopt.worlds.recipe import KINDS
 from polopt.worlds.world import World
 
@@ -37,7 +39,19 @@ CONTROL = """\
 ## Control
 
 Recipes of kind `control` name any environment of gymnasium, as `environment: {id: CartPole-v1}`, with its own actions
-and horizon; the best return is not known. See [control](control.md)."""
+and horizon; the best return is not known. These are polopt's own, which step all copies at once. The rules play beside
+a policy, see [control](control.md).
+
+| `environment.id` | what it is | actions | steps, at most | rules | exact optimum |
+|---|---|---|---|---|---|"""
+# By a control world: its actions, and what is known of the optimum.
+STEP_FACTS = {
+    "Coverage": ("4 moves", "no"),
+    "Fishery": ("1 or 2 fractions", "of one species, by `FisheryOptimum`"),
+    "Juggling": ("thrust, and 1 or 2 body rates", "no"),
+    "Pathfinding": ("4 moves, or none", "no"),
+    "PlannedPathfinding": ("4 moves, or none", "of one agent, the shortest way"),
+}
 # Turns of the worlds in a sentence; those that a file or a setting decides say so.
 TURNS = {
     "dataset": "1",
@@ -90,11 +104,22 @@ def problem_row(name: str, build: Any) -> str:
     return f"| `{name}` | {sentence(build)} | {made.__name__} | {' | '.join(FACTS[made.__name__])} |"
 
 
+def step_row(id: str, world: type[StepWorld]) -> str:
+    """Returns a control world's row: its sentence, actions, horizon, rules and optimum."""
+    actions, optimum = STEP_FACTS[world.__name__]
+    horizon = inspect.signature(world).parameters.get("horizon")
+    steps = "as `Pathfinding`" if horizon is None else str(horizon.default)
+    rules = [name for name, rule in vars(control).items() if isinstance(rule, type) and issubclass(rule, Rule)]
+    own = [f"`{name}`" for name in sorted(rules) if getattr(control, name).world is world]
+    return f"| `{id}` | {sentence(world)} | {actions} | {steps} | {', '.join(own) or '–'} | {optimum} |"
+
+
 def page() -> str:
     """Returns the page's text."""
     lines = [INTRO, "", "| in a recipe | what it is | turns | settings it needs |", "|---|---|---|---|"]
     lines += [world_row(kind, world) for kind, world in KINDS.items()]
     lines += ["", PROBLEMS_INTRO, *(problem_row(name, build) for name, build in PROBLEMS.items()), "", CONTROL]
+    lines += [step_row(id, world) for id, world in control.WORLDS.items()]
     return "\n".join(lines) + "\n"
 
 

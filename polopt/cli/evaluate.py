@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -34,17 +35,8 @@ def evaluate(
     from polopt.training.trained import kind_of
 
     if kind_of(folder) == "control":
-        given_up: dict[str, object] = {
-            "--samples": samples,
-            "--temperature": temperature,
-            "--top-k": top_k,
-            "--top-p": top_p,
-        }
-        given_up |= {"--checkpoint": checkpoint, "--k": None if k == "1" else k}
-        if unused := [name for name, value in given_up.items() if value is not None]:
-            raise UsageError(
-                f"{unused[0]}: a control policy is evaluated in whole episodes as its run ended; leave it out"
-            )
+        given = {"--samples": samples, "--temperature": temperature, "--top-k": top_k, "--top-p": top_p}
+        _check_unused({**given, "--checkpoint": checkpoint, "--k": None if k == "1" else k})
         _evaluate_control(folder, tasks, problems, seed, as_json=as_json)
         return
     from polopt.support import Support
@@ -81,6 +73,11 @@ def evaluate(
     screen.print(
         f"{accuracy.samples} {answers} per problem, {record['length/mean']:.1f} tokens on average", style="dim"
     )
+
+
+def _check_unused(options: Mapping[str, object]) -> None:
+    if unused := [name for name, value in options.items() if value is not None]:
+        raise UsageError(f"{unused[0]}: a control policy is evaluated in whole episodes as its run ended; leave it out")
 
 
 def _evaluate_control(folder: Path, tasks: str | None, problems: int | None, seed: int, *, as_json: bool) -> None:

@@ -278,10 +278,9 @@ class FollowPath(Rule):
 
     def prepare(self, world: PlannedPathfinding) -> Rule:
         """Returns the rule for an environment, whose plans it reads."""
-        ready: Any = self.but()
-        ready.planned = [world]  # in a list, so that it is no part of the rule's state
-        prepared: Rule = ready
-        return prepared
+        ready = self.but()
+        object.__setattr__(ready, "planned", [world])  # in a list: no part of the rule's state
+        return ready
 
     def forward(self, observation: Tensor, generator: Generator) -> Tensor:
         found: list[PlannedPathfinding] = getattr(self, "planned", [])
