@@ -6,7 +6,7 @@ from torch import Tensor
 from polopt.claim import Finding, Replace, claim, mutation
 from polopt.lab.transitions import cliff, learned_from, reward_at_the_cliff
 from polopt.methods.cql import cql
-from polopt.objectives import ConservativePenalty, ConservativePrice
+from polopt.objectives import ConservativePenalty
 
 SEEDS = range(41, 44)
 
@@ -65,46 +65,3 @@ def wrong_sign(replace: Replace) -> None:
         return -right(self, evaluation)  # type: ignore[arg-type]
 
     replace(ConservativePenalty, "gaps", gaps)
-
-
-def gap_after(threshold: float, lr: float, seed: int) -> float:
-    """Returns the mean gap between the integral and the logged action's value."""
-    algorithm = cql(alpha=1.0, threshold=threshold, hidden=(32, 32)).but({"networks.2.lr": lr})
-    log = cliff(seed)
-    _, networks = learned_from(log, algorithm, head="squashed_gaussian", steps=600, seed=seed)
-    states, actions = log["observation"], log["action"]
-    grid = torch.linspace(-1, 1, 201)
-    with torch.no_grad():
-        q = networks.modules["critic"](states[:200, None].expand(-1, 201, -1), grid[None, :, None].expand(200, -1, 1))
-        integral = torch.trapezoid(q.exp(), grid, dim=1).log()
-        return float((integral - networks.modules["critic"](states[:200], actions[:200])).mean())
-
-
-@claim(
-    "The learned price brings the gap to the threshold.",
-    kind="part",
-    cost="slow",
-    baseline="a price of 1 throughout",
-)
-def threshold_is_met() -> Finding:
-    """The penalty's sum is over 3 N draws, three times the integral where the policy is near uniform on it."""
-    own = {t: [gap_after(t, 0.03, seed) for seed in SEEDS[:2]] for t in (0.0, 1.5)}
-    fixed = {t: [gap_after(t, 1e-12, seed) for seed in SEEDS[:2]] for t in (0.0, 1.5)}
-    moved = [b - a for a, b in zip(own[0.0], own[1.5], strict=True)]
-    still = [abs(b - a) for a, b in zip(fixed[0.0], fixed[1.5], strict=True)]
-    return Finding(
-        measured={"least change with the threshold": min(moved), "largest of a fixed price": max(still)},
-        criterion="2 seeds, thresholds 0 and 1.5: the gap differs by > 0.7; with a fixed price by < 0.1",
-        holds=min(moved) > 0.7 and max(still) < 0.1,
-    )
-
-
-@mutation("the price moves the wrong way", kills=threshold_is_met)
-def wrong_way(replace: Replace) -> None:
-    right = ConservativePrice.forward
-
-    def forward(self: ConservativePrice, experience: object, evaluation: object) -> object:
-        loss, metrics = right(self, experience, evaluation)  # type: ignore[arg-type]
-        return type(right(self, experience, evaluation))(-loss, metrics)  # type: ignore[arg-type]
-
-    replace(ConservativePrice, "forward", forward)

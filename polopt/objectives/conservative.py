@@ -94,7 +94,7 @@ class ConservativePrice(NetworkObjective):
 
     penalty: whose gap and coefficient they are.
     price: the network of the price.
-    threshold: tau, in units of Q.
+    threshold: tau, in units of Q. The gap is that of the penalty, log (3 samples) above that of the integral.
 
     Source: Kumar et al. 2020, arXiv 2006.04779, appendix F.
     """
