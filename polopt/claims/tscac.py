@@ -60,7 +60,7 @@ def summed(log: Log) -> Log:
     "A response in small units rises to nearly its best, at a fifth of the main one at the most.",
     kind="headline",
     cost="slow",
-    baseline="the sum of both responses as the main one, with its best multiplier of 0.02, 0.05 and 0.2",
+    baseline="the sum of both responses as the main one, with the multiplier 0.05",
 )
 def both_responses() -> Finding:
     """The first choice has the best main response, 1, and none of the small one, of which the best is 0.1."""

@@ -35,7 +35,7 @@ class Fishery(StepWorld):
 
     X and Y as harvesting left them; of one, X with a predator of constant stock Z = 1 and no Y. The reward is what was
     harvested, and -100 / (t + 1) more where a stock falls to 0.05 or less, which terminates the episode. Observations
-    [N, species] are stocks / 4. Some 5 million steps a second with 1,024 copies on one core, 300,000 with 32.
+    [N, species] are stocks / 4. Some 2.4 million steps a second with 1,024 copies on one core, 90,000 with 32.
 
     species: 1 or 3. fisheries: harvested species, of which action [N, fisheries] has a fraction each: 1, X, or 2.
     sigma: of growth. drift: by which r of X falls over an episode, linearly, as a share of it.
