@@ -55,8 +55,8 @@ class Juggling(StepWorld):
     body rates. Observations [N, 6 dims - 1]: the ball's place relative to the racket and velocity, as they were `delay`
     steps before, the quadrotor's place, velocity and tilt, and the last commands. An episode terminates when the ball
     has fallen 0.4 m below the racket, or the quadrotor is 2 m from its place or tilts by a radian. `hits` has the hits
-    of each episode so far, [N]; only those whose apex is 0.2 m or more above the racket count. Some 21,000 steps a
-    second with 256 copies on one core.
+    of each episode so far, [N]; only those whose apex is 0.2 m or more above the racket count. Some 170,000 steps
+    a second with 256 copies on one core.
 
     dims: 3, or 2 for a vertical plane. restitution: bounds, of which each episode draws one. spread: half width of the
     ball's first place. apex: aimed at, metres. delay: steps by which the ball is seen late.
