@@ -85,8 +85,8 @@ def escapement_is_optimal() -> Finding:
     seeds=len(SEEDS),
     cost="slow",
     note="Rules are tuned on a grid in the environment; PPO's step size, 0.002, is one of a few that were tried by "
-    "hand on seeds 0 to 2. With 90 batches instead of 120, on seeds 41 to 44, it was 1.00 times constant mortality, and reached 1.03 on "
-    "two of them. Returns are means over 256 episodes that neither has seen.",
+    "hand on seeds 0 to 2. With 90 batches instead of 120, on seeds 41 to 44, it was 1.00 times constant mortality, and "
+    "reached 1.03 on two of them. Returns are means over 256 episodes that neither has seen.",
 )
 def more_than_rules(rule: Rule | None, *, seed: int) -> dict[str, float]:
     seed += SEEDS[0]
