@@ -11,7 +11,7 @@ from typing import Any, get_type_hints
 from benchmarks.spec import HERE
 from polopt.problems import PROBLEMS, ExactProblem
 from polopt.worlds import control
-from polopt.worlds.control import Rule, StepWorld
+from polopt.worlds.control import ControlRule, StepWorld
 from polopt.worlds.recipe import KINDS
 from polopt.worlds.world import World
 
@@ -109,7 +109,7 @@ def step_row(id: str, world: type[StepWorld]) -> str:
     actions, optimum = STEP_FACTS[world.__name__]
     horizon = inspect.signature(world).parameters.get("horizon")
     steps = "as `Pathfinding`" if horizon is None else str(horizon.default)
-    rules = [name for name, rule in vars(control).items() if isinstance(rule, type) and issubclass(rule, Rule)]
+    rules = [name for name, rule in vars(control).items() if isinstance(rule, type) and issubclass(rule, ControlRule)]
     own = [f"`{name}`" for name in sorted(rules) if getattr(control, name).world is world]
     return f"| `{id}` | {sentence(world)} | {actions} | {steps} | {', '.join(own) or '–'} | {optimum} |"
 

@@ -38,7 +38,7 @@ FLOORS = [
     {"checks"},
     {"claims"},
     {"catalogue"},
-    {"index"},
+    {"index", "part_list"},
     {"training"},
     {"bridges"},
     {"evidence"},

@@ -5,10 +5,10 @@ from torch import Tensor
 
 from polopt.claim import Replace, mutation
 from polopt.lab.effects import More, effect
-from polopt.worlds.control import FollowPath, PlannedPathfinding, Rule
+from polopt.worlds.control import ControlRule, FollowPath, PlannedPathfinding
 
 
-def throughput(world: PlannedPathfinding, rule: Rule, seed: int, steps: int = 100) -> float:
+def throughput(world: PlannedPathfinding, rule: ControlRule, seed: int, steps: int = 100) -> float:
     """Returns the goals that the agents of a grid reach in a step, a mean over grids and steps."""
     seen, _ = world.reset(seed=seed)
     draw = torch.Generator().manual_seed(seed)

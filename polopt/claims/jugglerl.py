@@ -10,7 +10,7 @@ from polopt.lab.effects import More, effect
 from polopt.lab.stepping import policy_for, trained
 from polopt.methods.jugglerl import jugglerl
 from polopt.policies.network import NetworkPolicy
-from polopt.worlds.control import Juggling, Rule
+from polopt.worlds.control import ControlRule, Juggling
 from polopt.worlds.control.juggling import BALL, GRAVITY, STEP
 
 SEEDS = range(41, 44)
@@ -32,14 +32,14 @@ def juggler(seed: int, **settings: object) -> NetworkPolicy:
     return trained(own, jugglerl(steps=32), policy, steps=BATCHES, lr=2e-3, seed=seed)
 
 
-def juggled(tried: Juggling, actor: Rule | NetworkPolicy, seed: int) -> dict[str, float]:
+def juggled(tried: Juggling, actor: ControlRule | NetworkPolicy, seed: int) -> dict[str, float]:
     """Returns the hits and the return of the first episode of each copy, means over copies. Actions are the likeliest
     ones."""
     seen, _ = tried.reset(seed=seed)
     draw, over = torch.Generator().manual_seed(seed), torch.zeros(tried.num_envs, dtype=torch.bool)
     hits, total = torch.zeros(tried.num_envs), torch.zeros(tried.num_envs)
     for _ in range(tried.horizon):
-        action = actor(seen, draw) if isinstance(actor, Rule) else actor.act(seen, draw, greedy=True).action
+        action = actor(seen, draw) if isinstance(actor, ControlRule) else actor.act(seen, draw, greedy=True).action
         seen, reward, terminated, truncated, _ = tried.step(action)
         total += torch.where(over, 0, reward)
         over |= terminated | truncated

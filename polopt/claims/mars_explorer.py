@@ -10,7 +10,7 @@ from polopt.lab.stepping import policy_for, trained
 from polopt.methods.mars_explorer import mars_explorer
 from polopt.metrics import t_interval
 from polopt.policies.network import NetworkPolicy
-from polopt.worlds.control import Coverage, FrontierRule, RandomRule, RandomWalk, Rule
+from polopt.worlds.control import ControlRule, Coverage, FrontierRule, RandomRule, RandomWalk
 
 SEEDS = range(51, 54)
 RULE = FrontierRule(reach=2)
@@ -24,7 +24,7 @@ def world(copies: int) -> Coverage:
     return Coverage(copies, size=8, obstacles=2, reach=2.0, rays=16, view=4, bonus=BONUS, horizon=60)
 
 
-def explored(tried: Coverage, actor: Rule | NetworkPolicy, seed: int) -> dict[str, float]:
+def explored(tried: Coverage, actor: ControlRule | NetworkPolicy, seed: int) -> dict[str, float]:
     """Returns the share of the terrain that is known when the first episode of each copy ends, and its steps: means
     over copies. Actions of a policy are sampled."""
     seen, _ = tried.reset(seed=seed)
@@ -32,7 +32,7 @@ def explored(tried: Coverage, actor: Rule | NetworkPolicy, seed: int) -> dict[st
     over, steps, share = (torch.zeros(tried.num_envs, dtype=kind) for kind in (torch.bool, torch.float, torch.float))
     for _ in range(tried.horizon):
         flat, before = seen.flatten(1), tried.coverable.clone()
-        action = actor(flat, draw) if isinstance(actor, Rule) else actor.act(flat, draw).action
+        action = actor(flat, draw) if isinstance(actor, ControlRule) else actor.act(flat, draw).action
         known = tried.known.clone()
         seen, _, terminated, truncated, _ = tried.step(action)
         ended = (terminated | truncated) & ~over
@@ -73,7 +73,7 @@ def learned(seed: int) -> dict[str, float]:
     policy = policy_for(tried, seed=seed, hidden=(64, 64), activation="relu")
     algorithm = mars_explorer(gamma=0.97, lam=0.9, entropy=0.01, steps=16)
     trained(tried, algorithm, policy, steps=BATCHES, lr=2e-3, seed=seed)
-    sides: dict[str, Rule | NetworkPolicy] = {"policy": policy, "frontier": RULE}
+    sides: dict[str, ControlRule | NetworkPolicy] = {"policy": policy, "frontier": RULE}
     sides |= {"random moves": RandomRule(actions=4), "random walk": RandomWalk()}
     found = {name: explored(world(256), side, 1000 + seed) for name, side in sides.items()}
     return {f"{what}, {name}": value for name, each in found.items() for what, value in each.items()}
@@ -117,7 +117,7 @@ def explores() -> Finding:
     cost="slow",
     note="On the paper's terrains of 21 x 21 cells, 32 in each seed.",
 )
-def nearest_is_enough(rule: Rule, *, seed: int) -> dict[str, float]:
+def nearest_is_enough(rule: ControlRule, *, seed: int) -> dict[str, float]:
     return explored(Coverage(32), rule, 2000 + seed)
 
 

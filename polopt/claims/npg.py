@@ -16,7 +16,7 @@ from polopt.updates.batch_loss import categorical_divergence
 SEEDS = (41, 42, 43, 44, 45)
 
 
-class StatePolicy(nn.Module):
+class TabularSoftmax(nn.Module):
     """A softmax over choices in each state, of logits A theta; states count by `weight` [S], which sums to S, in the
     mean divergence."""
 
@@ -49,7 +49,7 @@ def action_values(problem: TabularMDP, policy: Tensor, reward: Tensor) -> tuple[
     return reward + problem.discount * problem.transitions @ value, value
 
 
-def step(policy: StatePolicy, problem: TabularMDP, reward: Tensor, rule: UpdateRule, lr: float) -> None:
+def step(policy: TabularSoftmax, problem: TabularMDP, reward: Tensor, rule: UpdateRule, lr: float) -> None:
     """Takes a step of the rule along the exact gradient of the discounted return; states count by their occupancy."""
     states, actions = reward.shape
     probs = policy.log_probs().exp().detach()
@@ -96,7 +96,7 @@ def exponential_weights() -> Finding:
         weights = before * (0.3 * (q - v[:, None]) / (1 - problem.discount)).exp()
         expected = weights / weights.sum(1, keepdim=True)
         for damping in off:
-            policy = StatePolicy(logits)
+            policy = TabularSoftmax(logits)
             step(policy, problem, reward, exact(damping), lr=0.3)
             off[damping] = max(off[damping], float((policy.log_probs().exp() - expected).detach().abs().max()))
     return Finding(
@@ -122,7 +122,7 @@ def covariant() -> Finding:
         for name, damping, lr in (("natural", 0.0, 0.3), ("gradient", 1e6, 0.3e6)):  # far above the Fisher matrix
             moved = []
             for theta, how in ((logits, None), (other, mixing)):
-                policy = StatePolicy(theta, how)
+                policy = TabularSoftmax(theta, how)
                 step(policy, problem, reward, exact(damping), lr=lr)
                 moved.append(policy.log_probs().exp().detach())
             apart = float((moved[0] - moved[1]).abs().max())
@@ -141,7 +141,7 @@ def gap(seed: int, damping: float, lr: float, count: int) -> float:
     best = torch.zeros(len(logits)).double()
     for _ in range(500):
         best = (reward + problem.discount * problem.transitions @ best).amax(1)
-    policy = StatePolicy(torch.zeros_like(logits))
+    policy = TabularSoftmax(torch.zeros_like(logits))
     for _ in range(count):
         step(policy, problem, reward, exact(damping), lr)
     _, value = action_values(problem, policy.log_probs().exp().detach(), reward)
@@ -171,7 +171,7 @@ def rate() -> Finding:
 
 @mutation("The Fisher matrix counts all states alike.", kills=exponential_weights)
 def unweighted(replace: Replace) -> None:
-    replace(StatePolicy, "law_divergence", lambda self, old, new: categorical_divergence(old[0], new[0]))
+    replace(TabularSoftmax, "law_divergence", lambda self, old, new: categorical_divergence(old[0], new[0]))
 
 
 @mutation("The Fisher matrix is replaced by the identity.", kills=covariant)

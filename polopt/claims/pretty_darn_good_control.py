@@ -13,9 +13,9 @@ from polopt.worlds.control import (
     CautionaryRule,
     ConstantEscapement,
     ConstantMortality,
+    ControlRule,
     Fishery,
     FisheryOptimum,
-    Rule,
     TunedRule,
     episode_returns,
     fishery,
@@ -25,19 +25,19 @@ SEEDS = range(51, 55)
 EPISODES = 256
 
 
-def mortality(fisheries: int = 1) -> Rule:
+def mortality(fisheries: int = 1) -> ControlRule:
     """Returns constant mortality, to be tuned."""
     rule = ConstantMortality(fisheries=fisheries)
     return TunedRule(rule=rule, low={"fraction": 0.0}, high={"fraction": 0.5}, points=26)
 
 
-def escapement(fisheries: int = 1) -> Rule:
+def escapement(fisheries: int = 1) -> ControlRule:
     """Returns constant escapement, to be tuned."""
     rule = ConstantEscapement(fisheries=fisheries)
     return TunedRule(rule=rule, low={"escapement": 0.2}, high={"escapement": 1.0}, points=33)
 
 
-def cautionary(fisheries: int = 1) -> Rule:
+def cautionary(fisheries: int = 1) -> ControlRule:
     """Returns the cautionary rule, to be tuned."""
     rule = CautionaryRule(fisheries=fisheries)
     low, high = {"fraction": 0.1, "enough": 0.2}, {"fraction": 0.6, "enough": 1.2}
@@ -85,10 +85,10 @@ def escapement_is_optimal() -> Finding:
     seeds=len(SEEDS),
     cost="slow",
     note="Rules are tuned on a grid in the environment; PPO's step size, 0.002, is one of a few that were tried by "
-    "hand on seeds 0 to 2. With 90 batches instead of 120, on seeds 41 to 44, it was 1.00 times constant mortality, and "
-    "reached 1.03 on two of them. Returns are means over 256 episodes that neither has seen.",
+    "hand on seeds 0 to 2. With 90 batches instead of 120, on seeds 41 to 44, it was 1.00 times constant mortality, "
+    "and reached 1.03 on two of them. Returns are means over 256 episodes that neither has seen.",
 )
-def more_than_rules(rule: Rule | None, *, seed: int) -> dict[str, float]:
+def more_than_rules(rule: ControlRule | None, *, seed: int) -> dict[str, float]:
     seed += SEEDS[0]
     tried = Fishery(EPISODES, fisheries=2)
     if rule is not None:

@@ -38,7 +38,7 @@ class SteppedWorld:
         return state
 
 
-class WorldSource:
+class StoredWorldSource:
     """A source of transitions of copies of a world, all of which are stored.
 
     A draw of `rows` takes the latest `capacity` transitions, uniformly and with replacement.
@@ -126,7 +126,7 @@ def learned_in(
         inputs={} if given is None else {given.name: given.width(world.dimensions)},
         **policy_settings,
     )
-    source = WorldSource(world, policy, copies, draw, given)
+    source = StoredWorldSource(world, policy, copies, draw, given)
     networks = NetworkTraining(policy, algorithm, lr, draw)
     optimiser = torch.optim.Adam(policy.parameters(), lr, fused=True)
     for _ in range(rounds):

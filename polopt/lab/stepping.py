@@ -25,7 +25,7 @@ def policy_for(world: StepWorld, *, seed: int, head: HeadName | None = None, **s
     return NetworkPolicy(observations=size, dimensions=len(bounds["low"]), head=head, seed=seed, **bounds, **settings)
 
 
-class WorldSource:
+class FragmentWorldSource:
     """A source of fragments of a world, as `sampling.source_protocols.FragmentSource`, played by a policy."""
 
     def __init__(self, world: StepWorld, policy: NetworkPolicy, seed: int) -> None:
@@ -74,7 +74,7 @@ def trained(
     Minibatches are cut between single decisions. lr: falls linearly to 0. each: called with the number of each batch
     and the batch, after it was learned from.
     """
-    source, shuffle = WorldSource(world, policy, seed), Generator().manual_seed(seed + 1)
+    source, shuffle = FragmentWorldSource(world, policy, seed), Generator().manual_seed(seed + 1)
     learned = [p for p in policy.parameters() if p.requires_grad]
     optimiser = torch.optim.Adam(learned, lr)
     outputs = algorithm.objective.required_outputs

@@ -20,7 +20,7 @@ from polopt.algorithm import Algorithm
 from polopt.capabilities import CORE_FIELDS, Capabilities
 from polopt.config import ConfigError
 from polopt.experience import Experience
-from polopt.metrics import Interval, t_interval
+from polopt.metrics import t_interval
 from polopt.networks import Trunk
 from polopt.outputs import POLICY, output_of
 from polopt.policies.heads import Bounded
@@ -34,6 +34,7 @@ from polopt.training.control.logged import load_transitions
 from polopt.training.control.policies import policy_for
 from polopt.training.control.recipe import ControlRecipe
 from polopt.training.control.replay_source import ReplaySource
+from polopt.training.control.returns import ReturnScore
 from polopt.training.control.rules import RulesOf
 from polopt.training.control.source import ACTION_MASK, GOAL_KEYS, StepSource
 from polopt.training.files import CLIP
@@ -63,24 +64,6 @@ CONTROL = Capabilities(
 )
 # Copies that play the episodes of an evaluation.
 COPIES = 128
-
-
-@dataclasses.dataclass(frozen=True)
-class ReturnScore:
-    """The mean undiscounted return over episodes, with its interval. rules: those of rules, by name."""
-
-    returns: list[float]
-    lengths: list[int]
-    interval: Interval
-    rules: Mapping[str, ReturnScore] = dataclasses.field(default_factory=dict)
-
-    def record(self) -> dict[str, Any]:
-        """Returns the score as written to evaluations.jsonl."""
-        interval = self.interval
-        estimate = {"estimate": interval.estimate, "low": interval.low, "high": interval.high, "unit": "return"}
-        lengths = sum(self.lengths) / len(self.lengths)
-        found = {"problems": len(self.returns), "return": estimate, "length/mean": lengths, "returns": self.returns}
-        return found | ({"rules": {n: rule.record() for n, rule in self.rules.items()}} if self.rules else {})
 
 
 @contextmanager

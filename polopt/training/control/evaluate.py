@@ -8,8 +8,9 @@ from pathlib import Path
 from polopt.config import ConfigError
 from polopt.policies.network import NetworkPolicy
 from polopt.training import recipe as recipes
-from polopt.training.control.domain import ControlDomain, ReturnScore
+from polopt.training.control.domain import ControlDomain
 from polopt.training.control.recipe import ControlRecipe
+from polopt.training.control.returns import ReturnScore
 from polopt.training.origin import entered
 from polopt.training.run import Run
 

@@ -12,7 +12,7 @@ from polopt.networks import Space
 from polopt.part import build
 from polopt.policies.rule import RulePolicy
 from polopt.training.specs import short_message
-from polopt.worlds.control import Rule
+from polopt.worlds.control import ControlRule
 
 
 class RulesOf:
@@ -29,17 +29,17 @@ class RulesOf:
         self.rules = {name: self._built(name, spec) for name, spec in specs.items()}
         self._prepared: dict[str, RulePolicy] = {}
 
-    def _built(self, name: str, spec: Any) -> Rule:
+    def _built(self, name: str, spec: Any) -> ControlRule:
         where = f"evaluation.rules.{name}"
         try:
             rule = build(spec)
         except (ValueError, TypeError) as error:
             raise ConfigError(f"{where}: {short_message(error)}") from None
-        if not isinstance(rule, Rule):
+        if not isinstance(rule, ControlRule):
             raise ConfigError(f"{where}: give a part that is a rule, as polopt.worlds.control:RandomRule")
         world = self.environments.unwrapped
         for part in rule.parts():
-            if isinstance(part, Rule) and not isinstance(world, part.world):
+            if isinstance(part, ControlRule) and not isinstance(world, part.world):
                 raise ConfigError(
                     f"{where}: {type(part).__name__} is for {part.world.__name__}, and the environment is a "
                     f"{type(world).__name__}"

@@ -15,13 +15,14 @@ from polopt.worlds.control.fishery import (
 )
 from polopt.worlds.control.juggling import Juggling, MirrorLaw
 from polopt.worlds.control.pathfinding import FollowPath, Pathfinding, PlannedPathfinding
-from polopt.worlds.control.rule import RandomRule, Rule, TunedRule, episode_returns
+from polopt.worlds.control.rule import ControlRule, RandomRule, TunedRule, episode_returns
 from polopt.worlds.control.world import StepWorld
 
 __all__ = [
     "CautionaryRule",
     "ConstantEscapement",
     "ConstantMortality",
+    "ControlRule",
     "Coverage",
     "Fishery",
     "FisheryOptimum",
@@ -33,7 +34,6 @@ __all__ = [
     "PlannedPathfinding",
     "RandomRule",
     "RandomWalk",
-    "Rule",
     "StepWorld",
     "TunedRule",
     "episode_returns",

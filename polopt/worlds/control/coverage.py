@@ -11,7 +11,7 @@ from torch import Generator, Tensor
 from torch.nn.functional import avg_pool2d, pad
 
 from polopt.worlds.control.grids import MOVES, cells, cost_to_go, neighbours
-from polopt.worlds.control.rule import Rule
+from polopt.worlds.control.rule import ControlRule
 from polopt.worlds.control.world import StepWorld
 
 # What a cell of an observation holds.
@@ -149,7 +149,7 @@ def ray_cells(reach: float, rays: int) -> Tensor:
     return torch.tensor(np.stack([np.r_[ray, np.repeat(ray[-1:], most - len(ray), 0)] for ray in found]))
 
 
-class RandomWalk(Rule):
+class RandomWalk(ControlRule):
     """A random move among those that do not lead off the terrain or into a known obstacle."""
 
     world = Coverage
@@ -161,7 +161,7 @@ class RandomWalk(Rule):
         return torch.where(open_, noise, -1.0).argmax(1)
 
 
-class FrontierRule(Rule):
+class FrontierRule(ControlRule):
     """The first move of a shortest way, through cells known as free, to the frontier cell of the least
 
         distance - gain * (unknown cells within the square of 2 reach + 1 cells a side)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 from torch import Generator, Tensor
 
-from polopt.worlds.control.rule import Rule
+from polopt.worlds.control.rule import ControlRule
 from polopt.worlds.control.world import StepWorld
 
 Numbers = NDArray[np.float64]
@@ -107,7 +107,7 @@ class Fishery(StepWorld):
         return torch.stack([x + grown_x, y + grown_y, z + grown_z], 1)
 
 
-class _HarvestRule(Rule):
+class _HarvestRule(ControlRule):
     """A rule of the harvested stocks alone. fisheries: of the fishery; both are harvested by the same rule."""
 
     fisheries: int = 1
@@ -178,7 +178,7 @@ class FisheryOptimum(_HarvestRule):
         self.register_buffer("escaped", torch.zeros(0, dtype=torch.float64))
         self.value = math.nan
 
-    def prepare(self, world: Fishery) -> Rule:
+    def prepare(self, world: Fishery) -> ControlRule:
         """Returns the rule solved for an environment."""
         settings = {"beta": world.parameters["beta"], "sigma": world.sigma, "horizon": world.horizon}
         own = {name: getattr(self, name) for name in settings}

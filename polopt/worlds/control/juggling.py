@@ -10,7 +10,7 @@ import torch
 from gymnasium.spaces import Box
 from torch import Generator, Tensor
 
-from polopt.worlds.control.rule import Rule
+from polopt.worlds.control.rule import ControlRule
 from polopt.worlds.control.world import StepWorld
 
 GRAVITY = 9.81
@@ -183,7 +183,7 @@ def axis(tilt: Tensor) -> Tensor:
     return wide / wide.norm(dim=1, keepdim=True)
 
 
-class MirrorLaw(Rule):
+class MirrorLaw(ControlRule):
     """The racket mirrors the ball: its height is -mirror times the ball's, and it stays below the ball.
 
     With ball place p and velocity w relative to the racket, in the horizontal plane the wanted acceleration is

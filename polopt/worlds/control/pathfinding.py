@@ -12,7 +12,7 @@ from torch import Generator, Tensor
 from torch.nn.functional import pad
 
 from polopt.worlds.control.grids import cells, cost_to_go, neighbours
-from polopt.worlds.control.rule import Rule
+from polopt.worlds.control.rule import ControlRule
 from polopt.worlds.control.world import StepWorld
 
 # Row and column of an action: stay, up, down, left, right.
@@ -269,14 +269,14 @@ def all_distances(wall: Tensor) -> Tensor:
     return cost_to_go(cost, start).masked_fill(wall, math.inf)
 
 
-class FollowPath(Rule):
+class FollowPath(ControlRule):
     """The first move of the path that the environment has planned, and a random one with probability `noise`."""
 
     noise: float = 0.0
 
     world = PlannedPathfinding
 
-    def prepare(self, world: PlannedPathfinding) -> Rule:
+    def prepare(self, world: PlannedPathfinding) -> ControlRule:
         """Returns the rule for an environment, whose plans it reads."""
         ready = self.but()
         object.__setattr__(ready, "planned", [world])  # in a list: no part of the rule's state

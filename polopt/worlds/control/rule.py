@@ -16,7 +16,7 @@ from polopt.worlds.control.world import StepWorld
 AT_ONCE = 16
 
 
-class Rule(Part):
+class ControlRule(Part):
     """A policy without anything learned by gradient: its call maps observations to actions.
 
     A recipe lists rules under `evaluation.rules`, and every full evaluation plays as many episodes with each.
@@ -26,7 +26,7 @@ class Rule(Part):
 
     world: ClassVar[type] = object
 
-    def prepare(self, world: Any) -> Rule:
+    def prepare(self, world: Any) -> ControlRule:
         """Returns the rule for an environment, which it may read and try copies of; itself if it needs neither."""
         return self
 
@@ -35,7 +35,7 @@ class Rule(Part):
         raise NotImplementedError
 
 
-class RandomRule(Rule):
+class RandomRule(ControlRule):
     """Uniformly random actions among `actions` choices."""
 
     actions: int
@@ -44,7 +44,7 @@ class RandomRule(Rule):
         return torch.randint(self.actions, (len(observation),), generator=generator).to(observation.device)
 
 
-class TunedRule(Rule):
+class TunedRule(ControlRule):
     """A rule with the values of its settings that have the largest mean return in the environment itself.
 
     rule: with any values. low, high: bounds by setting, a grid of `points` values each, of which all combinations are
@@ -54,7 +54,7 @@ class TunedRule(Rule):
         ValueError: a grid of no setting, of other settings in low than in high, or of fewer than 2 points.
     """
 
-    rule: Rule
+    rule: ControlRule
     low: dict[str, float]
     high: dict[str, float]
     points: int = 21
@@ -70,7 +70,7 @@ class TunedRule(Rule):
                 f"{[*self.low]}, {[*self.high]} and {self.points}"
             )
 
-    def prepare(self, world: StepWorld) -> Rule:
+    def prepare(self, world: StepWorld) -> ControlRule:
         """Returns the best rule of the grid."""
         rules, values = self.candidates(), list[float]()
         for i in range(0, len(rules), AT_ONCE):
@@ -79,7 +79,7 @@ class TunedRule(Rule):
             values += returns.view(len(part), -1).mean(1).tolist()
         return rules[int(np.argmax(values))].prepare(world)
 
-    def candidates(self) -> list[Rule]:
+    def candidates(self) -> list[ControlRule]:
         """Returns the rules of the grid."""
         axes = [np.linspace(self.low[name], self.high[name], self.points).tolist() for name in self.low]
         grid = np.stack(np.meshgrid(*axes, indexing="ij"), -1).reshape(-1, len(axes))
@@ -87,12 +87,12 @@ class TunedRule(Rule):
 
 
 @torch.no_grad()
-def episode_returns(world: StepWorld, rules: Rule | Sequence[Rule], seed: int = 0) -> Tensor:
+def episode_returns(world: StepWorld, rules: ControlRule | Sequence[ControlRule], seed: int = 0) -> Tensor:
     """Returns the undiscounted return of the first episode of each copy, [N].
 
     rules: one rule, or several, each of which plays as many copies, one after another.
     """
-    rules = [rules] if isinstance(rules, Rule) else list(rules)
+    rules = [rules] if isinstance(rules, ControlRule) else list(rules)
     observation, _ = world.reset(seed=seed)
     generator = Generator().manual_seed(seed)
     total = torch.zeros(world.num_envs, dtype=torch.float64, device=world.device)

@@ -12,7 +12,7 @@ from torch import Tensor
 import polopt.worlds.control as control
 from polopt.policies.network import NetworkPolicy
 from polopt.training.control.source import StepSource
-from polopt.worlds.control import Rule, StepWorld, TunedRule, episode_returns
+from polopt.worlds.control import ControlRule, StepWorld, TunedRule, episode_returns
 
 
 class Counter(StepWorld):
@@ -70,7 +70,7 @@ def test_a_source_plays_it() -> None:
     assert batch.extras["episode_return"].tolist() == [[0, 3, 0, 3], [0, 23, 0, 23]]
 
 
-class By(Rule):
+class By(ControlRule):
     """Counts by the same number each time."""
 
     by: float = 0.0
