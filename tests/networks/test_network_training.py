@@ -33,6 +33,7 @@ from polopt.objectives import (
 )
 from polopt.objectives.network_losses import NetworkObjective
 from polopt.outputs import NetworkOutput, Proposal, output_of
+from polopt.policies.network import NetworkPolicy
 from polopt.rewards import EnvironmentReward
 from polopt.training.learner import Learner
 from polopt.training.specs import OptimiserSpec, StageSpec
@@ -315,3 +316,29 @@ def test_step_sizes_take_the_course_of_the_stages() -> None:
         learner.update(batch(), step)
         rates = {name: o.param_groups[0]["lr"] for name, o in learner.networks.optimisers.items()}
         assert rates == pytest.approx({"critic": 1e-2 * (1 - step / 4), "temperature": 1e-3 * (1 - step / 4)})
+
+
+@pytest.mark.parametrize("algorithm", [soft(), soft(policy_every=2), implicit()], ids=["soft", "delayed", "implicit"])
+def test_steps_on_single_decisions_are_those_on_rows(algorithm: Algorithm, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One minibatch has the same rows in the same order both ways, and draws the same noise."""
+    ends: list[list[torch.Tensor]] = []
+    for flat in (True, False):
+        policy = NetworkPolicy(
+            observations=3, dimensions=2, head="squashed_gaussian", low=[-3.0] * 2, high=[3.0] * 2, hidden=(4,)
+        ).double()
+        stage = StageSpec(steps=1, rows=16, epochs=3, optimiser=OptimiserSpec(lr=0.01, clip=1e9))
+        learner = Learner(policy, algorithm.but(), stage, torch.Generator().manual_seed(0))
+        for module in (*learner.networks.modules.values(), *learner.networks.targets.values()):
+            module.double()
+        data = batch(16)
+        data = data.replace(extras=data.extras | {"action": data.extras["action"].tanh()})
+        data = learner.algorithm.with_advantages(data)
+        assert learner._is_flat(data)
+        if not flat:
+            monkeypatch.setattr(learner, "_is_flat", lambda _: False)
+        record = learner.update(data, 0)
+        modules = [policy, *learner.networks.modules.values(), *learner.networks.targets.values()]
+        numbers = torch.tensor([record["critic/loss"], record["loss"]], dtype=torch.float64)
+        ends.append([numbers, *(p.detach() for module in modules for p in module.parameters())])
+    for a, b in zip(*ends, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-12)
