@@ -43,7 +43,7 @@ PAGES = (
                 "index.slugs",
                 "part_diff.diff",
                 "algorithm.Algorithm",
-                "algorithm.add_metrics",
+                "evaluation.add_metrics",
                 "part.Part",
                 "part.build",
             ),

@@ -216,7 +216,8 @@ class NetworkTraining:
         }
         self._generator, self._lr = generator, lr
         # Whether there are networks, or proposals or a target copy of the policy, so that minibatches are counted.
-        read = any(output_of(name) is not None for name in algorithm.required_outputs)
+        # A policy without a space of observations and actions is asked for such outputs itself.
+        read = hasattr(policy, "space") and any(output_of(name) is not None for name in algorithm.required_outputs)
         self.active = read or bool(self.specs) or self.target_policy is not None
 
     @functools.cached_property

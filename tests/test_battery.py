@@ -78,6 +78,8 @@ LOOPS = (
     *(
         po.sampling.Sampling,
         po.sampling.BatchMixer,
+        po.sampling.GoalReward,
+        po.sampling.LogWeights,
         po.sampling.TaskSampler,
         po.sampling.RolloutAllocator,
         po.sampling.PromptAugmenter,

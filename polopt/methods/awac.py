@@ -18,7 +18,7 @@ from polopt.sampling import TransitionReplay
     ),
     changes="The policy's likelihood of a stored action, weighed by how much better it is than the policy's own.",
     room="objectives",
-    tier="faithful",
+    tier="proven",
 )
 def awac(
     *,

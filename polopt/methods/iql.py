@@ -26,7 +26,7 @@ from polopt.sampling import TransitionReplay
     ),
     changes="No value of an action that was not logged: an expectile of the logged ones stands for the best.",
     room="objectives",
-    tier="faithful",
+    tier="proven",
 )
 def iql(
     *,

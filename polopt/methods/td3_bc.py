@@ -15,7 +15,7 @@ from polopt.objectives import ProposedActionError
     ),
     changes="TD3 on logged transitions, with the squared distance from the logged action as a price.",
     room="objectives",
-    tier="faithful",
+    tier="proven",
 )
 def td3_bc(
     *,

@@ -23,6 +23,7 @@ from polopt.lab.problems import digits
 from polopt.method import ROOMS, Paper, method
 from polopt.part import from_yaml
 from polopt.part_diff import diff
+from polopt.sampling import TransitionReplay
 
 
 @pytest.mark.parametrize("slug", po.slugs())
@@ -60,7 +61,7 @@ def test_micro_batches_add_up(slug: str) -> None:
     # Enough prompts that what a method selects of them has a gradient.
     behaviour = TabularPolicy(tree, spread=0.9, seed=7, critic=True)
     needs = frozenset(n for n in algorithm.required_fields if "_of_layer_" not in n)
-    if len(algorithm.networks):
+    if len(algorithm.networks) or isinstance(algorithm.sampling, TransitionReplay):
         pytest.skip("its networks learn from transitions")
     if any("weights" in part.source_capabilities for part in algorithm.parts()):
         pytest.skip("samples with other weights of a generative policy")

@@ -117,7 +117,7 @@ def test_the_task_of_a_reward_is_linear_in_it_before_its_length() -> None:
 
 def test_names_of_outputs_at_columns_are_read_back() -> None:
     for target, after, proposal in itertools.product((False, True), (False, True), (None, Proposal())):
-        output = NetworkOutput("forward", target, after, proposal, None if proposal else "candidate_actions")
+        output = NetworkOutput("forward", target, after, proposal, column=None if proposal else "candidate_actions")
         assert output_of(output.name) == output
 
 

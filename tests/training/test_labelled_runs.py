@@ -78,8 +78,9 @@ def test_the_present_policy_reads_only_the_answers_that_the_reference_point_is_m
     found = learner.assess(batch, needs, {}).old_logp
     assert read == [6]
     assert torch.equal(found[:6], torch.zeros_like(found[:6]))
+    # Products of another number of rows round otherwise, in float32.
     torch.testing.assert_close(
-        torch.where(batch.mask, found, 0)[6:], torch.where(batch.mask, whole, 0)[6:], rtol=0, atol=1e-12
+        torch.where(batch.mask, found, 0)[6:], torch.where(batch.mask, whole, 0)[6:], rtol=1e-6, atol=1e-6
     )
     # A part that reads all rows has all of them.
     both = learner.algorithm.but(**{"objective.implicit.anchor": "old"})
