@@ -284,7 +284,7 @@ class NetworkTraining:
 
     @property
     def policy_is_due(self) -> bool:
-        """Whether the policy takes a step in this minibatch."""
+        """Tests whether the policy takes a step in this minibatch."""
         return self.count % self.algorithm.policy_every == 0
 
     @torch.no_grad()

@@ -42,7 +42,7 @@ class Proposal:
 
     @property
     def several(self) -> bool:
-        """Whether outputs have a dimension of actions, [B, T, K, ...]."""
+        """Tests whether outputs have a dimension of actions, [B, T, K, ...]."""
         return bool(self.draws) or self.of == "every"
 
     @property

@@ -43,7 +43,7 @@ class EnsembleJudge(Judge):
 
     @property
     def compares(self) -> bool:  # type: ignore[override]
-        """Whether one of the judges reads a reference."""
+        """Tests whether one of the judges reads a reference."""
         return any(judge.compares for judge in self.judges)
 
     def forward(

@@ -32,12 +32,12 @@ class Piece(NamedTuple):
 
 
 def is_minari(folder: Path) -> bool:
-    """Whether a folder is a data set of Minari."""
+    """Tests whether a folder is a data set of Minari."""
     return any((folder / part / "metadata.json").exists() for part in ("data", "."))
 
 
 def is_lerobot(folder: Path) -> bool:
-    """Whether a folder is a data set of LeRobot."""
+    """Tests whether a folder is a data set of LeRobot."""
     return (folder / "meta" / "info.json").exists()
 
 

@@ -66,7 +66,7 @@ class EpisodeIndex:
         self.numbers[place], self.begins[place], self.ends[place] = numbers, begin, self.count
 
     def has_any(self, oldest: int) -> bool:
-        """Whether a whole episode is left of which no number is below `oldest`. Forgets those that are not whole."""
+        """Forgets episodes with a number below `oldest`. Tests whether a whole one is left."""
         while self.head < self.count and self.numbers[self.head] < oldest:
             self.head = int(self.ends[self.head])
         if self.head > 1_000_000 and 2 * self.head > self.count:
