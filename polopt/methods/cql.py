@@ -33,7 +33,7 @@ def cql(
 ) -> Algorithm:
     """To SAC's loss of each critic is added
 
-        alpha price (logsumexp_i (Q(s, a_i) - log q_i(a_i)) - Q(s, a))
+        penalty = alpha price (logsumexp_i (Q(s, a_i) - log q_i(a_i)) - Q(s, a))
 
     with `samples` actions a_i each of the uniform law, of the policy at s and of the policy at s_next, and q_i their
     densities. price is 1, or, where there is a threshold, learned by dual descent on -price alpha (gap - threshold),

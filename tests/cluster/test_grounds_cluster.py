@@ -30,9 +30,10 @@ pytestmark = pytest.mark.flaky(reruns=2)
 WORLD = {"kind": f"{waiting.__file__}:counters", "size": 6}
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def other(cluster: Any) -> Iterator[Any]:
-    """A second node with a processor, which the last test takes away."""
+    """A second node with a processor. Each test has its own: one that a busy machine let miss its heartbeats is dead
+    to Ray, and would be missing in every repetition too."""
     node = cluster.add_node(num_cpus=1)
     yield node
     if node in cluster.worker_nodes:
@@ -112,7 +113,7 @@ def test_a_world_that_cannot_be_made_is_said_at_the_door(other: Any) -> None:
 
 
 def test_a_node_that_goes_takes_nothing_with_it(cluster: Any, other: Any, marks: str) -> None:
-    """Its workers end in the middle of a step. The last test, since afterwards there is one node."""
+    """Its workers end in the middle of a step."""
     for _ in range(5):  # a node that is slow to begin a worker passes it on
         grounds = ClusterExecutor(workers=3)  # one a node, that of the head included; the world is sent as it is
         where = dict(ray.get(worker.actor.__ray_call__.remote(_node_and_process)) for worker in grounds.workers)
