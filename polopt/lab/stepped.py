@@ -55,8 +55,28 @@ class StoredWorldSource:
         self.stored: dict[str, Tensor] = {}
         self.latest: list[dict[str, Tensor]] = []
 
-    def transitions(self, rows: int, *, steps: int, start: int, capacity: int, noise: float) -> Experience:
-        """See `sampling.source_protocols.TransitionSource`."""
+    def transitions(
+        self,
+        rows: int,
+        *,
+        steps: int,
+        start: int,
+        capacity: int,
+        noise: float,
+        epsilon: float = 0.0,
+        n_steps: int = 1,
+        gamma: float | None = None,
+    ) -> Experience:
+        """See `sampling.source_protocols.TransitionSource`. Its actions are vectors and its transitions single steps.
+
+        Raises:
+            ValueError: epsilon, n_steps or gamma is set.
+        """
+        if epsilon or n_steps > 1 or gamma is not None:
+            raise ValueError(
+                "lab.stepped.StoredWorldSource: its actions are vectors and its transitions single steps; need "
+                f"epsilon = 0, n_steps = 1 and gamma = None, found {epsilon}, {n_steps} and {gamma}"
+            )
         while len(self.stored.get("reward", ())) + len(self.latest) * self.copies < start:
             self._step(2 * torch.rand(self.copies, self.world.dimensions, generator=self.generator) - 1)
         for _ in range(steps):
