@@ -132,6 +132,7 @@ EXTRAS: dict[str, Extra] = {
         Extra("kept", ("B", "T", "K"), "int", "token ids left by a truncated support, -1 for none", _LANGUAGE),
         Extra("kind", _B, "list", "kind of the row's task", _LANGUAGE),
         Extra("last_action", ("B", "T", "A"), "float", "action before each decision, 0 for none", _CONTROL),
+        Extra("latent_noise", ("B", "T", "Z"), "float", "normal noise of latent vectors", "methods.a2pr.LatentNoise"),
         Extra("legal", ("B", "T", "..."), "bool", "choices that may be taken, [B, T, n]", _CONTROL),
         Extra("level", _B, "int", "depth of the row's prompt in its tree, from 0", "methods.spo_tree.TreeRollouts"),
         Extra(

@@ -6,6 +6,7 @@ import torch
 from batches import SampleBatch, poisoned, random_batch
 from battery import PartRow
 
+from polopt.methods.a2pr import AdvantageAutoencoderLoss, AdvantageGuidedError, LowerNextValue
 from polopt.methods.metra import MetricEncoderLoss, MultiplierLoss
 from polopt.methods.zero_shot_rl import (
     ForwardBackwardLoss,
@@ -13,6 +14,7 @@ from polopt.methods.zero_shot_rl import (
     TaskValueAscent,
     ValueConservative,
 )
+from polopt.objectives import Backup, NetworkRegression, ValueAscent
 from polopt.outputs import NetworkOutput, Proposal
 
 
@@ -32,8 +34,17 @@ def vectors_batch(seed: int = 0, clean: bool = False, D: int = 3) -> SampleBatch
         NetworkOutput("forward", column="candidate_actions"): normal(B, T, 4, 2, D),
         NetworkOutput("backward", next=True): normal(B, T, D),
         NetworkOutput("backward", target=True, next=True): normal(B, T, D),
+        NetworkOutput("value"): normal(B, T),
+        NetworkOutput("autoencoder"): normal(B, T, 5 * D),
+        NetworkOutput("action"): normal(B, T, D),
+        NetworkOutput("action", proposal=Proposal()): normal(B, T, D),
+        NetworkOutput("critic"): normal(B, T, 2),
+        NetworkOutput("critic", proposal=Proposal()): normal(B, T, 2),
+        NetworkOutput("critic", next=True, proposal=Proposal()): normal(B, T, 2),
+        NetworkOutput("critic", target=True, next=True, proposal=Proposal()): normal(B, T, 2),
+        NetworkOutput("critic", column="candidate_actions"): normal(B, T, 1, 2),
     }
-    extras = {"skill": normal(B, T, D), "task_vector": normal(B, T, D)}
+    extras = {"candidate_actions": normal(B, T, 1, D), "skill": normal(B, T, D), "task_vector": normal(B, T, D)}
     if not clean:
         outputs = {k: poisoned(v, batch.mask) for k, v in outputs.items()}
         extras = {k: poisoned(v, batch.mask) for k, v in extras.items()}
@@ -42,6 +53,13 @@ def vectors_batch(seed: int = 0, clean: bool = False, D: int = 3) -> SampleBatch
 
 
 OBJECTIVES = {
+    "autoencoder of good actions": PartRow(AdvantageAutoencoderLoss(), honest=None, batch=vectors_batch),
+    "the better of two actions": PartRow(
+        ValueAscent(regularise=[AdvantageGuidedError(threshold=-0.5)]), honest=None, batch=vectors_batch
+    ),
+    "the lower of both copies": PartRow(
+        NetworkRegression(network="value", target=Backup(next=LowerNextValue())), honest=None, batch=vectors_batch
+    ),
     "metric encoder": PartRow(MetricEncoderLoss(slack=0.1), honest=None, batch=vectors_batch),
     "metric encoder of discrete skills": PartRow(MetricEncoderLoss(centred=True), honest=None, batch=vectors_batch),
     "multiplier": PartRow(MultiplierLoss(), honest=None, batch=vectors_batch),

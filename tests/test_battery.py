@@ -85,6 +85,7 @@ LOOPS = (
         po.sampling.PromptAugmenter,
         po.sampling.OpponentPolicy,
         po.sampling.PolicyInput,
+        networks.Network,
         networks.Relabel,
     ),
     *(po.sampling.EntropyTemperature, po.sampling.Lookahead, po.backends.Pool),
