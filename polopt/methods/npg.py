@@ -32,7 +32,7 @@ def npg(
 ) -> Algorithm:
     """With g the policy gradient and F = mean_t E_a [ score score^T ] the Fisher information of the batch's decisions,
 
-        theta <- theta + lr (F + damping)^-1 g
+        theta_next = theta + lr d,   (F + damping) d = g
 
     radius: a divergence in nats that sets the step's length in the place of lr, as in Rajeswaran et al. 2017
     (arXiv:1703.02660); None takes the recipe's lr. damping, iterations: of the conjugate gradient. steps: decisions in

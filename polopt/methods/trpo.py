@@ -33,10 +33,12 @@ def trpo(
     gamma: float = 0.99,
     lam: float = 0.97,
 ) -> Algorithm:
-    """With r the ratio to the old policy, A whitened advantages, and F the Fisher information of the batch's decisions,
+    """With r the ratio to the old policy, A whitened advantages, F the Fisher information of the batch's decisions and
+    g the gradient of the mean of r A, which grows while the mean of KL(pi_old || pi) is at most `radius`, the step is
 
-        maximise mean_t [ r_t A_t ]  subject to  mean_t KL(pi_old || pi) <= radius
-        x = (F + damping)^-1 g,     step = shrink^j sqrt(2 radius / x (F + damping) x) x
+        step = shrink^j sqrt(2 radius / q) x
+        (F + damping) x = g
+        q = x^T g
 
     with the least j at which the bound holds and the surrogate improves by `accept` of what its gradient says.
     radius: in nats. damping, iterations: of the conjugate gradient. shrink, tries, accept: of the line search. steps:

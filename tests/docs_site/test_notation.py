@@ -174,6 +174,16 @@ def rendered_formulas() -> list[str]:
     return found
 
 
+# Rules that are tried in turn, and temporal logic.
+WITHOUT_MATHEMATICS = {"progent", "policyguard"}
+
+
+@pytest.mark.parametrize("slug", catalogue.slugs())
+def test_every_method_says_a_formula(slug: str) -> None:
+    m = catalogue.find(slug)
+    assert ("<math" in docstrings.as_html(m.doc, frozenset(m.settings()))) == (slug not in WITHOUT_MATHEMATICS)
+
+
 def test_what_is_rendered_has_every_digit_and_every_capital_letter_of_its_text() -> None:
     found = rendered_formulas()
     assert len(found) > 60
