@@ -50,7 +50,8 @@ def a2pr(
     with N the number of an action's dimensions, scaled to [-1, 1], and a mean over the latent ones; all else is
     TD3+BC's. c has no gradient. decoder: widths of D's hidden layers. alpha, gamma, tau, batch: as in `td3-bc`.
 
-    In the authors' program the gradient also flows through c, and D takes its step before a_D is drawn.
+    In the authors' program the gradient also flows through c, D takes its step before a_D is drawn, and a_D has a
+    latent vector of its own; here one noise serves both terms.
     """
     parent = td3_bc(alpha=alpha, gamma=gamma, tau=tau, batch=batch, hidden=hidden)
     target = Backup(gamma=gamma, next=LowerNextValue(target_policy=True, noise=0.2, noise_clip=0.5))

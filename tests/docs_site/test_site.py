@@ -15,12 +15,11 @@ import filelock
 import pytest
 
 from benchmarks import method_facts
-from docs_site import links, method_page
+from docs_site import docstrings, links, method_page
 from polopt import catalogue
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = ("compare", "cartpole", "teach-preferences")
-WITHOUT_MATHEMATICS = {"progent", "policyguard"}  # rules that are tried in turn, and temporal logic
 
 
 def environment() -> dict[str, str]:
@@ -83,7 +82,8 @@ def test_every_method_has_a_page_with_its_claims_and_its_formula(site: Path) -> 
         assert text.count('<div class="claim ') == len(claims), slug
         assert all(f"<code>{claim.name}</code>" in text for claim in claims), slug
         shown = text.partition('<h2 id="formula">')[2].partition("<details")[0]
-        assert ("<math" in shown) == (slug not in WITHOUT_MATHEMATICS), slug
+        m = catalogue.find(slug)
+        assert ("<math" in shown) == ("<math" in docstrings.as_html(m.doc, frozenset(m.settings()))), slug
         assert '<h2 id="cite">' in text, slug
 
 
