@@ -11,11 +11,12 @@ import torch
 from polopt.algorithm import Algorithm
 from polopt.config import Config
 from polopt.policies.decoder import Decoder
+from polopt.policies.graph_steps import steps_of
 from polopt.policies.language import LanguagePolicy
 from polopt.policies.lookahead import explore
 from polopt.policies.rollout_record import Sampled
 from polopt.policies.sampler import sample, sample_steps
-from polopt.policies.sampler_steps import DecoderSteps, MixedSteps, ModelSteps, Steps, check_attention
+from polopt.policies.sampler_steps import MixedSteps, ModelSteps, Steps, check_attention
 from polopt.sampling.lookahead import LookaheadConfig
 from polopt.support import Support
 
@@ -147,7 +148,7 @@ class NativeEngine:
         decoder, stops = self.decoder, torch.tensor(sorted(stop), device=self.policy.device)
         with self.policy.arithmetic(self.dtype):
             return explore(
-                ModelSteps(self.policy.model) if decoder is None else DecoderSteps(decoder),
+                ModelSteps(self.policy.model) if decoder is None else steps_of(decoder),
                 contexts,
                 copies=group,
                 branches=[look.branches(n) for n in group],
@@ -186,7 +187,7 @@ class NativeEngine:
         decoder = policy.decoder
         if decoder is None:
             return ModelSteps(policy.model)
-        return DecoderSteps(decoder if self.dtype is None else decoder.computing(self.dtype))
+        return steps_of(decoder if self.dtype is None else decoder.computing(self.dtype))
 
     def sync_weights(self, version: int) -> None:
         self.version = version

@@ -23,7 +23,7 @@ from polopt.policies.frozen import frozen_copy
 from polopt.policies.hidden_states import Backbone, has_plain_head
 from polopt.policies.model_modules import adapted, as_made
 from polopt.policies.packing import pack
-from polopt.policies.places import config_at, name_special_tokens, place_of
+from polopt.policies.places import config_at, model_at, name_special_tokens, place_of
 from polopt.policies.queries import Query, begun, by_position, from_column_0, layers_in, positions_read, query_at
 from polopt.policies.vocabulary import REDUCTIONS, likeliest, likeliest_of, score, score_logits
 
@@ -92,11 +92,11 @@ class LanguagePolicy(nn.Module):
 
         kwargs: passed to `AutoModelForCausalLM.from_pretrained`.
         """
-        from transformers import AutoModelForCausalLM, AutoTokenizer
+        from transformers import AutoTokenizer
 
         place = place_of(name)
+        model = model_at(place, **kwargs)
         how = place.how if place.gguf is None else {**place.how, "config": config_at(place)}
-        model = AutoModelForCausalLM.from_pretrained(place.name, **how, **kwargs)
         tokenizer = AutoTokenizer.from_pretrained(place.name, **how)
         if place.gguf is not None:
             name_special_tokens(tokenizer, model.config)

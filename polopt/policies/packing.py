@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from polopt import ops
+from polopt.policies.attention import attention
 
 # Segments share a bucket if the shortest has at least this share of the longest one's length: fewer buckets cost
 # more padding inside attention, more buckets more calls.
@@ -44,13 +44,12 @@ class Bucket:
         queries = ops.take(q, self.query).transpose(1, 2)
         keys, values = ops.take(kv, self.read).permute(2, 0, 3, 1, 4).unbind(0)
         if self.bias is None:
-            out = F.scaled_dot_product_attention(queries, keys, values, is_causal=True, enable_gqa=True)
+            out = attention(queries, keys, values, causal=True, shared=True)
         else:
             # No fused GPU kernel supports a mask and shared key heads at once.
             repeats = 1 if cpu else q.shape[1] // keys.shape[1]
             keys, values = (x.repeat_interleave(repeats, 1) if repeats > 1 else x for x in (keys, values))
-            bias = self.bias.to(q.dtype)
-            out = F.scaled_dot_product_attention(queries, keys, values, attn_mask=bias, enable_gqa=cpu)
+            out = attention(queries, keys, values, bias=self.bias.to(q.dtype), shared=cpu)
         return ops.take(out.transpose(1, 2).flatten(0, 1), self.inside).to(dtype)
 
 

@@ -84,6 +84,26 @@ def _config_in(file: Path, changed: int) -> Any:
     return AutoConfig.from_pretrained(str(file.parent), gguf_file=file.name)
 
 
+def model_at(place: ModelPlace, **kwargs: Any) -> Any:
+    """Returns the causal language model at a location, the weights of a GGUF file unpacked, as training needs them.
+
+    kwargs: passed to `from_pretrained`.
+    """
+    import transformers
+
+    load = transformers.AutoModelForCausalLM.from_pretrained
+    if place.gguf is None:
+        return load(place.name, **kwargs)
+    # From 5.17 on transformers keeps the file's blocks where it can, and refuses to save a model that came from them.
+    packing = getattr(transformers, "GgufConfig", None)
+    unpacked = {} if packing is None else {"quantization_config": packing(dequantize=True)}
+    model = load(place.name, **place.how, **unpacked, config=config_at(place), **kwargs)
+    quantizer = getattr(model, "hf_quantizer", None)
+    if quantizer is not None:
+        quantizer.remove_quantization_config(model)
+    return model
+
+
 def _check_gguf(path: Path, where: str) -> None:
     with path.open("rb") as file:
         magic = file.read(4)

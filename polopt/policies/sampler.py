@@ -10,8 +10,9 @@ from torch import Tensor
 
 from polopt import ops
 from polopt.policies.decoder import Decoder
+from polopt.policies.graph_steps import steps_of
 from polopt.policies.rollout_record import RolloutRecord, Sampled
-from polopt.policies.sampler_steps import DecoderSteps, ModelSteps, Steps
+from polopt.policies.sampler_steps import ModelSteps, Steps
 from polopt.support import Support
 
 # Finished rows leave the batch when at most this share is still running.
@@ -45,7 +46,7 @@ def sample(
         ConfigError: a model with recurrent layers.
         FloatingPointError: the model's logits are not finite.
     """
-    make = lambda: ModelSteps(model) if decoder is None else DecoderSteps(decoder)  # noqa: E731
+    make = lambda: ModelSteps(model) if decoder is None else steps_of(decoder)  # noqa: E731
     ways: dict[str, Any] = {"group": group, "support": support, "limit": limit, "stop": stop, "generator": generator}
     return sample_steps(make, contexts, **ways)
 

@@ -7,10 +7,10 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from polopt import ops
 from polopt.config import ConfigError
+from polopt.policies.attention import attention
 from polopt.policies.decoder import Decoder
 from polopt.policies.packing import pack
 
@@ -46,6 +46,7 @@ class DecoderSteps:
         decoder, device = self.decoder, self.decoder.model.device
         length = torch.tensor([len(c) for c in contexts])
         self.width = width = int(length.max())
+        self.most = width + limit
         tokens = torch.full((len(contexts), width), -1)
         for row, context in zip(tokens, contexts, strict=True):
             row[: len(context)] = torch.tensor(context)
@@ -63,11 +64,11 @@ class DecoderSteps:
         x = decoder.embed(packed.tokens, packed.position)
         rotation = decoder.rotations(packed.position)
         # One buffer a layer, [2, rows, K, room, D] for keys and values, in which later tokens are written.
-        self.cache, self.most = [], width + limit
+        self.cache, room = [], self.capacity(width, FIRST_CAPACITY)
         for layer in self.layers:
             q, kv = layer.project(x, rotation)
             prompt = kv[flat].permute(2, 0, 3, 1, 4)
-            cache = prompt.new_empty(2, len(shared), layer.kv_heads, width + min(limit, FIRST_CAPACITY), layer.width)
+            cache = self.reserved(prompt, 2, len(shared), layer.kv_heads, room, layer.width)
             cache[:, :, :, :width] = prompt[:, shared]
             self.cache.append(cache)
             attended = packed.attend(q, kv)
@@ -82,20 +83,36 @@ class DecoderSteps:
         x = self.decoder.embed(token, self.position)
         rotation = None if self.rotations is None else self.rotations[:, self.position]
         column, self.width = self.width, self.width + 1
-        capacity = self.cache[0].shape[3]
-        if column == capacity:
-            # At most doubled: a larger unused reserve would spread the used part over more memory.
-            self.cache = [_grown(cache, min(self.most, 2 * capacity)) for cache in self.cache]
+        self.grow(column)
         bias = None if self.bias is None else self.bias[..., : self.width]
         for layer, cache in zip(self.layers, self.cache, strict=True):
             q, kv = layer.project(x, rotation)
             cache[:, :, :, column] = kv.transpose(0, 1)
             keys, values = cache[:, :, :, : self.width].unbind(0)
             # Query heads that share a key head are queries of one attention.
-            attended = _attend(q.view(len(q), layer.kv_heads, -1, layer.width), keys, values, bias)
-            x = layer.finish(x, attended.view(q.shape))
+            attended = attend(q.view(len(q), layer.kv_heads, -1, layer.width), keys, values, bias)
+            x = layer.finish(x, attended.reshape(q.shape))
         self.position = self.position + 1
         return self._logits(x)
+
+    def capacity(self, used: int, more: int) -> int:
+        """Returns the number of columns to reserve where `used` are in use and some `more` are expected."""
+        return min(self.most, used + more)
+
+    def reserved(self, like: Tensor, *shape: int) -> Tensor:
+        """Returns a buffer for keys and values."""
+        return like.new_empty(shape)
+
+    def grow(self, column: int) -> bool:
+        """Copies the cache to larger buffers if it has no room for `column`; returns whether it did."""
+        if column < self.cache[0].shape[3]:
+            return False
+        # At most doubled: a larger unused reserve would spread the used part over more memory.
+        capacity = self.capacity(column, column)
+        for i, cache in enumerate(self.cache):
+            self.cache[i] = self.reserved(cache, *cache.shape[:3], capacity, cache.shape[4])
+            self.cache[i][:, :, :, :column] = cache
+        return True
 
     def keep(self, rows: Tensor) -> None:
         self.position = self.position[rows]
@@ -116,20 +133,17 @@ class DecoderSteps:
         return self.head(self.final_norm(x))
 
 
-def _grown(cache: Tensor, capacity: int) -> Tensor:
-    """Returns a copy of [2, rows, K, T, D] with capacity for `room` tokens."""
-    new = cache.new_empty(*cache.shape[:3], capacity, cache.shape[4])
-    new[:, :, :, : cache.shape[3]] = cache
-    return new
-
-
-def _attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
+def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
     """Returns attention [B, K, R, D] of queries [B, K, R, D] to all of k and v [B, K, T, D]."""
-    if q.device.type != "cpu" or q.dtype not in (torch.float32, torch.float64):
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
-    # On a CPU plain products are faster than the fused kernel for so few queries.
+    if not by_products(q):
+        return attention(q, k, v, bias=bias)
     scores = (q * q.shape[-1] ** -0.5) @ k.transpose(2, 3)
     return (scores if bias is None else scores + bias).softmax(-1) @ v
+
+
+def by_products(q: Tensor) -> bool:
+    """Returns True on a CPU, where plain products are faster than the fused kernel for so few queries."""
+    return q.device.type == "cpu" and q.dtype in (torch.float32, torch.float64)
 
 
 class ModelSteps:

@@ -18,6 +18,7 @@ from polopt.part_names import name_of
 from polopt.training.batches import BatchIterator, StageSource
 from polopt.training.learner import Learner
 from polopt.training.specs import StageSpec
+from polopt.updates import NaturalGradient
 
 
 def check_algorithm(stage: str, algorithm: Algorithm, capabilities: Capabilities) -> None:
@@ -47,7 +48,13 @@ def check_update(stage: str, spec: StageSpec, algorithm: Algorithm, processes: i
             f"{where}.micro_rows: {name} evaluates the loss at several steps, and it needs statistics of the whole "
             "batch; leave micro_rows out"
         )
-    if any(output is not None and output.proposal for output in map(output_of, objective.required_outputs)):
+    if isinstance(rule, NaturalGradient) and rule.after_minibatches and "value" in objective.required_outputs:
+        raise ConfigError(
+            f"{where}: {name} steps after the minibatches, from which the policy's own critic does not learn; set "
+            "update.after_minibatches to false, or take an objective without ValueLoss and a critic among `networks`"
+        )
+    outputs = [output for name in objective.required_outputs if (output := output_of(name)) is not None]
+    if any(output.proposal is not None and output.proposal.of != "every" for output in outputs):
         raise ConfigError(
             f"{where}: {name} needs a loss that is a function of the parameters, and this one samples actions; set the "
             "stage's but: {update: {part: updates.AdamW}}"

@@ -149,7 +149,7 @@ class FlatUpdates:
         for epoch, minibatch in _minibatches(columns, epochs, minibatches, generator):
             minibatch, record = self._step_networks(minibatch, experience.support)
             metrics.append(record)
-            if not self.networks.policy_is_due:
+            if not self.networks.policy_is_due or not self.parameters:
                 self.networks.move_targets()
                 continue
             found = self._pass(minibatch, experience.support)

@@ -99,19 +99,23 @@ class Learner:
         rate = learning_rate(self.stage.optimiser, step, self.stage.steps)
         self.stepper.set_lr(rate)
         self.networks.set_course(rate / self.stage.optimiser.lr)
-        records = [self._step_on_batch(experience)] if self.stepper.reads_batch else []
+        reads_batch, after = self.stepper.reads_batch, self.stepper.after_minibatches
+        records = [self._step_on_batch(experience)] if reads_batch and not after else []
         if not self.stepper.stepped and not self.networks.active:
             pass
         elif self._is_flat(experience):
             records += self._flat(experience)
         else:
             records += [self._step(batch, epoch, first) for epoch, first, batch in self._minibatches(experience)]
+        if reads_batch and after:
+            records.append(self._step_on_batch(experience))
         noise = self.noise.scale()
         return {**_combined(records), **({} if noise is None else {"grad_noise": noise}), "lr": rate}
 
     def _step_on_batch(self, experience: Experience) -> dict[str, float]:
         """Takes the update rule's step on the whole batch, in micro-batches, and returns its metrics."""
         check_values(experience, by="Learner.update")
+        experience = self.networks.relabelled(experience)
         objective, rows = self.algorithm.objective, self.stage.micro_rows or len(experience)
         pieces = experience.split(rows, binds=objective.binding)
         loss = BatchLoss(self.policy, objective, lambda piece: self.networks.evaluate(piece, objective), pieces)
@@ -141,7 +145,7 @@ class Learner:
         """Takes one step of the networks beside the policy, and of the policy where it is due."""
         batch = self.networks.relabelled(batch)
         record = add_metrics([self.networks.step(batch)])
-        if self.networks.policy_is_due:
+        if self.networks.policy_is_due and self.stepper.stepped:
             record |= self._minibatch(batch, epoch, first)
         self.networks.move_targets()
         return record
