@@ -131,11 +131,13 @@ def exact() -> Finding:
 
 @mutation("The violation is the mean over all others, not the largest.", kills=exact)
 def mean_violation(replace: Replace) -> None:
-    def mean(predicted: Numbers, true: Numbers) -> float:
-        v, r = np.asarray(predicted), np.asarray(true)
-        return float((np.abs(r[:, None] - r) * ((v[:, None] < v) != (r[:, None] < r))).mean())
+    def mean(predicted: Numbers, true: Numbers) -> Numbers:
+        v, r = predicted[..., None], true[..., None]
+        wrong = (v < predicted[..., None, :]) != (r < true[..., None, :])
+        found: Numbers = (np.abs(r - true[..., None, :]) * wrong).mean((-1, -2))
+        return found
 
-    replace(own, "rank_violation", mean)
+    replace(own, "rank_violations", mean)
 
 
 @mutation("Predicted values are correlated with themselves.", kills=breadth)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from polopt.method import Paper, method
-from polopt.metrics import Interval, Measured, Metric, MetricError, pearson, rank_correlation
-from polopt.metrics.simulated_policies import (
-    SIMULATED_ROWS,
-    SimulatedPolicies,
-    rank_violation,
-)
+from polopt.metrics import Interval, Measured, Metric, MetricError
+from polopt.metrics.correlation import correlations, rank_correlations
+from polopt.metrics.simulated_policies import SIMULATED_ROWS, Numbers, SimulatedPolicies, rank_violations
 
 FEW_POLICIES = 6
+# Pairs of policies that are compared at once.
+MOST_PAIRS = 2_000_000
 
 
 @method(
@@ -80,7 +79,7 @@ class SimulatorAgreement(Metric):
         for model, part in data.by_model().items():
             if len(part) < 2:
                 raise MetricError(f"wm-policy-evaluation: model {model!r:.60} has one policy; agreement needs two")
-            found = self.agreement(part.predicted, part.true)
+            found = {name: float(value) for name, value in self.agreement(part.predicted, part.true).items()}
             drawn = self.drawn(part)
             if np.isnan(found["Pearson r"]):
                 cautions.append(f"{model}: values that are all equal have no correlation")
@@ -97,24 +96,23 @@ class SimulatorAgreement(Metric):
     def drawn(self, part: SimulatedPolicies) -> dict[str, np.ndarray]:
         """Returns the numbers of each resample of the policies, by name, not finite where all drawn are equal."""
         draw = np.random.default_rng(self.seed)
-        found: dict[str, list[float]] = {}
-        for _ in range(self.resamples):
-            rows = draw.integers(len(part), size=len(part))
-            true = part.true[rows]
-            if part.trials is not None:
-                trials = part.trials[rows].astype(int)
-                true = draw.binomial(trials, true) / trials
-            for name, value in self.agreement(part.predicted[rows], true).items():
-                found.setdefault(name, []).append(value)
-        return {name: np.array(x) for name, x in found.items()}
+        rows = draw.integers(len(part), size=(self.resamples, len(part)))
+        true = part.true[rows]
+        if part.trials is not None:
+            trials = part.trials[rows].astype(int)
+            true = draw.binomial(trials, true) / trials
+        parts = -(-self.resamples * len(part) ** 2 // MOST_PAIRS)
+        both = zip(np.array_split(part.predicted[rows], parts), np.array_split(true, parts), strict=True)
+        found = [self.agreement(*each) for each in both]
+        return {name: np.concatenate([each[name] for each in found]) for name in found[0]}
 
-    def agreement(self, predicted: np.ndarray, true: np.ndarray) -> dict[str, float]:
-        """Returns the numbers of one model's policies, [n] each."""
+    def agreement(self, predicted: Numbers, true: Numbers) -> dict[str, Numbers]:
+        """Returns the numbers of one model's policies, [..., n], in each row."""
         error = predicted - true
         return {
-            "Pearson r": pearson(predicted, true),
-            "rank correlation": rank_correlation(predicted, true),
-            "MMRV": rank_violation(predicted, true),
-            "bias": float(error.mean()),
-            "RMSE": float(np.sqrt((error**2).mean())),
+            "Pearson r": correlations(predicted, true),
+            "rank correlation": rank_correlations(predicted, true),
+            "MMRV": rank_violations(predicted, true),
+            "bias": error.mean(-1),
+            "RMSE": np.sqrt((error**2).mean(-1)),
         }

@@ -3,22 +3,35 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
+
+Numbers = NDArray[np.float64]
 
 
 def pearson(x: ArrayLike, y: ArrayLike) -> float:
     """Returns Pearson's correlation, not a number where one side does not vary."""
-    arrays = (np.asarray(z, float) for z in (x, y))
-    one, other = (z - z.mean() for z in arrays)
-    norm = float(np.sqrt((one @ one) * (other @ other)))
-    return float(one @ other) / norm if norm > 0 else float("nan")
+    return float(correlations(x, y))
 
 
 def rank_correlation(x: ArrayLike, y: ArrayLike) -> float:
     """Returns Spearman's correlation, not a number where one side does not vary."""
+    return float(rank_correlations(x, y))
+
+
+def correlations(x: ArrayLike, y: ArrayLike) -> Numbers:
+    """Returns Pearson's correlation of each row of [..., n], not numbers where one side does not vary."""
+    arrays = (np.asarray(z, float) for z in (x, y))
+    one, other = (z - z.mean(-1, keepdims=True) for z in arrays)
+    norm = np.sqrt((one * one).sum(-1) * (other * other).sum(-1))
+    found: Numbers = (one * other).sum(-1) / np.where(norm > 0, norm, np.nan)
+    return found
+
+
+def rank_correlations(x: ArrayLike, y: ArrayLike) -> Numbers:
+    """Returns Spearman's correlation of each row of [..., n], not numbers where one side does not vary."""
     from scipy.stats import rankdata  # slow to import
 
-    return pearson(rankdata(x), rankdata(y))
+    return correlations(rankdata(x, axis=-1), rankdata(y, axis=-1))
 
 
 def kendall_tau(one: ArrayLike, other: ArrayLike) -> float:

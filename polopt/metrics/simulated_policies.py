@@ -30,9 +30,15 @@ def rank_violation(predicted: ArrayLike, true: ArrayLike) -> float:
 
     0 if all pairs are in their true order; else in the unit of R. Source: SIMPLER, arXiv:2405.05941.
     """
-    v, r = np.asarray(predicted, float), np.asarray(true, float)
-    wrong = (v[:, None] < v) != (r[:, None] < r)
-    return float((np.abs(r[:, None] - r) * wrong).max(1).mean())
+    return float(rank_violations(np.asarray(predicted, float), np.asarray(true, float)))
+
+
+def rank_violations(predicted: Numbers, true: Numbers) -> Numbers:
+    """Returns `rank_violation` of each row of [..., n]."""
+    v, r = predicted[..., None], true[..., None]
+    wrong = (v < v.swapaxes(-1, -2)) != (r < r.swapaxes(-1, -2))
+    found: Numbers = (np.abs(r - r.swapaxes(-1, -2)) * wrong).max(-1).mean(-1)
+    return found
 
 
 def simulated_value(model: Dynamics, policy: StatePolicy, start: Numbers, horizon: int, score: RolloutScore) -> Numbers:

@@ -6,10 +6,12 @@ import dataclasses
 import itertools
 from collections.abc import Sequence
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.optimize import linprog
-from scipy.sparse import csr_array
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,6 +77,8 @@ class _Rows:
         self.count += 1
 
     def matrix(self, variables: int) -> csr_array:
+        from scipy.sparse import csr_array
+
         parts = (np.concatenate(self.values), (np.concatenate(self.rows), np.concatenate(self.columns)))
         return csr_array(parts, shape=(self.count, variables))
 
@@ -119,6 +123,9 @@ def optimal_mechanism(
     for i, b in itertools.product(range(n), range(B)):
         for column in y[i, b].ravel():
             rows.add((np.array([column]), np.ones(1)), (np.array([b]), np.array([-cap])))
+    from scipy.optimize import linprog  # both slow to import
+    from scipy.sparse import csr_array
+
     objective = np.zeros(first)
     objective[:B] = -worth
     objective[y] = weight

@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from scipy.optimize import linprog
 from torch import Tensor
 
 from polopt.part import Part
@@ -106,6 +105,8 @@ class NashLP(MetaSolver):
 
 def _maximin(table: np.ndarray) -> np.ndarray:
     """Solves max v subject to table.T x >= v for distributions x of the rows."""
+    from scipy.optimize import linprog  # slow to import
+
     rows, columns = table.shape
     found = linprog(
         np.append(np.zeros(rows), -1.0),

@@ -131,8 +131,9 @@ def test_a_kind_without_a_battery_is_refused():
 
 @pytest.mark.usefixtures("shapes_unchecked")
 class TestLab:
-    def test_a_baseline_that_holds_the_row_itself_shrinks_the_gradient(self):
+    def test_a_baseline_that_holds_the_row_itself_shrinks_the_gradient(self, monkeypatch):
         """By 1 - 1/n, in groups of 3 all of which are listed; leaving the row out it does not."""
+        monkeypatch.setattr("polopt.checks.lab.BATCHES", 4)  # of the sampled ones
         for baseline, scale in ((credit.GroupMean(), 2 / 3), (credit.LeaveOneOut(), 1.0)):
             (found,) = checks.check(baseline)
             digits = found.lab[0]
@@ -147,8 +148,9 @@ class TestLab:
         assert summed.lab[1].left < 3 * summed.lab[1].left_se
         assert mean.lab[1].left > 10 * mean.lab[1].left_se
 
-    def test_a_plain_loss_is_measured_as_the_part_that_it_is(self):
+    def test_a_plain_loss_is_measured_as_the_part_that_it_is(self, monkeypatch):
         """The same numbers for a formula written as a function and as parts."""
+        monkeypatch.setattr("polopt.checks.lab.BATCHES", 40)
         from wrong_losses import summed
 
         (function,) = checks.check(summed)

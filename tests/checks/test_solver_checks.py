@@ -17,7 +17,12 @@ from polopt.solvers import (
     Solver,
 )
 
+ROUNDS = {"rounds": 100, "rounds_per_strategy": 2}
 SOLVERS = {slug: po.solver(slug) for slug in po.slugs("solver")}
+# As many rounds as are enough for what is checked.
+SOLVERS["shor-psro"] = SOLVERS["shor-psro"].but(
+    **{f"{meta}.{setting}": few for meta in ("train_meta", "eval_meta") for setting, few in ROUNDS.items()}
+)
 SOLVERS |= {
     "cfr, alternating": po.solver("cfr", alternating=True),
     "dcfr": RegretMinimizer(accumulate=DiscountedRegretSum(), average=PowerWeight(), alternating=True),

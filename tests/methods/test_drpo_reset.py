@@ -33,7 +33,7 @@ def test_without_a_mix_it_is_ppo() -> None:
 
 def test_rollouts_are_those_of_chance_and_then_of_the_policy() -> None:
     """Each pair of a beginning and an answer against its probability, (mix / (L - 1)) pi(rest | beginning)."""
-    mix, rows = 0.6, 30_000
+    mix, rows = 0.6, 4_000
     algorithm, source = source_of(rows, mix)
     tree, policy = source.tree, source.policy
     batch = algorithm.sampling(source)
@@ -48,8 +48,8 @@ def test_rollouts_are_those_of_chance_and_then_of_the_policy() -> None:
             found = float(((batch.extras["given"] == given) & (batch.extras["leaf"] == leaf)).double().mean())
             assert abs(found - expected) <= 5 * (expected * (1 - expected) / rows) ** 0.5
     found = algorithm.sampling.guide.batch_metrics(batch)
-    assert found["given/rows"] == pytest.approx(mix, abs=0.02)
-    assert found["given/decisions"] == pytest.approx(2 * mix, abs=0.05)
+    assert found["given/rows"] == pytest.approx(mix, abs=0.03)
+    assert found["given/decisions"] == pytest.approx(2 * mix, abs=0.08)
 
 
 def test_given_tokens_are_in_no_loss_and_no_statistic() -> None:

@@ -1,6 +1,6 @@
 """What the processes of a team do in the tests: each writes nothing but the one that leads.
 
-teamwork.py FOLDER gradients           of every objective, and of language policies whole and in pieces
+teamwork.py FOLDER gradients KINDS     of GRADIENTS: every objective, and language policies whole and in pieces
 teamwork.py FOLDER train STEPS         a run to its end, or to where it is stopped, and the tasks that it took
 teamwork.py FOLDER cluster             a run of several learners and the workers of one
 teamwork.py serve                      begins such teams itself, see `serve`; otherwise `torchrun` does
@@ -13,6 +13,7 @@ import importlib
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,14 @@ def of_policies(team: ProcessGroup, pieces: bool, dtype: str) -> dict[str, dict[
     return found
 
 
+GRADIENTS: dict[str, Callable[[ProcessGroup], dict[str, dict[str, Tensor]]]] = {
+    "objectives": lambda team: of_objectives(team, 2),
+    "whole": lambda team: of_policies(team, False, "float64"),
+    "pieces": lambda team: of_policies(team, True, "float64"),
+    "float32": lambda team: of_policies(team, False, "float32"),
+}
+
+
 def train(folder: Path, stop: int | None) -> None:
     """A run, begun or resumed, stopped after the step of that number; the tasks it took go to taken.jsonl."""
     take, taken = LanguageSource.take, []
@@ -136,10 +145,7 @@ def work(place: str, name: str, *more: str) -> None:
     """What one process of a team does."""
     if name == "gradients":
         team = assemble("cpu")
-        results: dict[str, Any] = {"objectives": of_objectives(team, 2)}
-        results["whole"] = of_policies(team, False, "float64")
-        results["pieces"] = of_policies(team, True, "float64")
-        results["float32"] = of_policies(team, False, "float32")
+        results = {kind: GRADIENTS[kind](team) for kind in more}
         if team.is_main:
             torch.save(results, Path(place) / "gradients.pt")
     elif name == "cluster":
