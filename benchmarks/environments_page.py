@@ -46,7 +46,9 @@ a policy, see [control](control.md).
 |---|---|---|---|---|---|"""
 # By a control world: its actions, and what is known of the optimum.
 STEP_FACTS = {
+    "CombinationLock": ("`actions` choices", "1, by `LockRule`"),
     "Coverage": ("4 moves", "no"),
+    "EmbodiedNavigation": ("2 commands", "no"),
     "Fishery": ("1 or 2 fractions", "of one species, by `FisheryOptimum`"),
     "Juggling": ("thrust, and 1 or 2 body rates", "no"),
     "Pathfinding": ("4 moves, or none", "no"),

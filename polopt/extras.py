@@ -88,6 +88,7 @@ EXTRAS: dict[str, Extra] = {
             "parts of `networks.Relabel`",
         ),
         Extra("candidates", ("B", "T", "C"), "int", "token ids compared with the teacher's, -1 for none", _TEACHER),
+        Extra("choice_advantage", ("B", "T", "n"), "float", "advantage of every choice in each state", "relabelling"),
         Extra("chosen", _B, "bool", "rows to learn from", "methods.rorecomp.LengthRecomposed"),
         Extra("context", _B, "int", "number of what a row's point was asked for", _POINTS),
         Extra("cut", _BT, "bool", "decisions before which a row is cut into segments", "methods.spo.SegmentRollouts"),
@@ -135,6 +136,8 @@ EXTRAS: dict[str, Extra] = {
         Extra("latent_noise", ("B", "T", "Z"), "float", "normal noise of latent vectors", "methods.a2pr.LatentNoise"),
         Extra("legal", ("B", "T", "..."), "bool", "choices that may be taken, [B, T, n]", _CONTROL),
         Extra("level", _B, "int", "depth of the row's prompt in its tree, from 0", "methods.spo_tree.TreeRollouts"),
+        Extra("log_std", ("B", "T", "A"), "float", "logarithm of a decision's standard deviations", "Gaussian heads"),
+        Extra("logged", _BT, "bool", "whether the decision is of a log, and not played", "`sampling.FragmentsAndLog`"),
         Extra(
             "mean",
             ("B", "T", "..."),
@@ -194,7 +197,9 @@ EXTRAS: dict[str, Extra] = {
             "teacher_candidate_logp", ("B", "T", "C"), "float", "teacher's log-probability of each candidate", _TEACHER
         ),
         Extra("teacher_entropy", _BT, "float", "teacher's entropy in nats", _TEACHER),
+        Extra("teacher_log_std", ("B", "T", "A"), "float", "logarithm of the teacher's standard deviations", "logs"),
         Extra("teacher_logp", _BT, "float", "teacher's log-probability of the decision", _TEACHER),
+        Extra("teacher_mean", ("B", "T", "A"), "float", "mean of the teacher's normal distribution", "logs"),
         Extra("temperature", _BT, "float", "temperature of a support that follows the entropy", _LANGUAGE),
         Extra("thought", _BT, "bool", "decisions that are mixtures", "policies.mixture"),
         Extra("tokens", _BT, "int", "token ids, decided and read, -1 behind the row", _LANGUAGE),

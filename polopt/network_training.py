@@ -90,6 +90,11 @@ class NetworkEvaluator:
         if output.proposal is not None:
             after = output.next or output.proposal.after
             key = output.proposal, after
+            if output.network == "logp" and output.proposal.of == "every":
+                place = observation[:, 1:] if after else observation[:, :-1]
+                with torch.set_grad_enabled(torch.is_grad_enabled() and not after):
+                    every: Tensor = self.policy.choice_logp(self._read(place, experience, after))
+                return every
             # What stands in a target has no gradient, and needs no graph.
             with torch.set_grad_enabled(torch.is_grad_enabled() and not (after or output.proposal.draws)):
                 if key not in proposed:
@@ -170,7 +175,7 @@ class NetworkEvaluator:
         shape: tuple[int, ...] = tuple(state.shape[:-1])
         if proposal.of == "every":
             action = torch.arange(self.policy.space.actions, device=state.device).expand(*shape, -1)
-            return action, torch.zeros_like(action, dtype=state.dtype)
+            return action, torch.zeros_like(action, dtype=state.dtype)  # for its own, see `_output`
         if proposal.draws:
             shape = (*shape, proposal.draws)
             state = state[:, :, None].expand(*shape, -1)

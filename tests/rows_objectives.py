@@ -9,6 +9,7 @@ from batches import SampleBatch, networks_batch, points_batch, random_batch
 from battery import PartRow
 from row_batches import demonstration_batch, taught_row
 
+from polopt.checks.sample_batches import poisoned
 from polopt.features.masks import FieldMask, Finished, HasTeacher, IsCorrect, IsDemonstration
 from polopt.methods.bupo import LayerRatio
 from polopt.methods.srpo_routing import TeacherCertainty
@@ -32,6 +33,7 @@ from polopt.objectives import (
     ExpectileError,
     ExponentialAdvantageWeight,
     ForwardKL,
+    GaussianDistillation,
     GuidedLogRatioReward,
     HingeLink,
     HuberError,
@@ -96,6 +98,20 @@ def labelled_batch(seed: int = 0, clean: bool = False) -> SampleBatch:
 KL = ReferenceKL(coefficient=0.5)
 SFT = Branch(objective=Surrogate(ratio=None, trust=PolicyGradient()), rows=IsDemonstration(), weight=0.3)
 CRITIC = ValueLoss(clip=None)
+
+
+def distilled_batch(seed: int = 0, clean: bool = False, A: int = 3) -> SampleBatch:
+    """A batch with a teacher's normal distributions, and with those of the policy."""
+    batch, g = random_batch(seed, clean=clean), torch.Generator().manual_seed(200 + seed)
+    B, T = batch.mask.shape
+    names = ("mean", "log_std", "teacher_mean", "teacher_log_std")
+    found = {name: 0.5 * torch.randn(B, T, A, generator=g, dtype=torch.float64) for name in names}
+    if not clean:
+        found = {name: poisoned(value, batch.mask) for name, value in found.items()}
+    leaves = {f"extras.{name}": found[name].requires_grad_() for name in names[:2]}
+    extras = {name: found[name] for name in names[2:]}
+    return SampleBatch(batch.experience.replace(extras=extras), batch.leaves | leaves)
+
 
 OBJECTIVES = {
     "default": PartRow(Surrogate()),
@@ -333,6 +349,11 @@ OBJECTIVES = {
         honest=None,
         batch=networks_batch,
     ),
+    "distil normal": PartRow(GaussianDistillation(), honest=None, batch=distilled_batch),
+    "distil normal, two dimensions": PartRow(
+        GaussianDistillation(dimensions=(0, 2)), honest=None, batch=distilled_batch
+    ),
+    "distil means": PartRow(GaussianDistillation(divergence="squared"), honest=None, batch=distilled_batch),
     "imitation by squares": PartRow(ActionRegression(), honest=None, batch=networks_batch),
     "weights by a critic": PartRow(
         Surrogate(ratio=None, trust=PolicyGradient(), weights=[NetworkAdvantageWeight(value=None, beta=0.5)]),

@@ -23,6 +23,7 @@ ANCESTORS = {
         "mis",
         "wis",
         "sac",
+        "bc",
         "diffusion_dpo",
         "diffusion_nft",
         "dpo",
@@ -32,7 +33,7 @@ ANCESTORS = {
         "ipo",
     ),
     *("pdcfr_plus", "pdis", "ppo", "psro"),
-    *("online_dpo", "raft", "rebel", "reinforce", "rloo", "sdpo", "sft", "spo", "sppo", "td3"),
+    *("online_dpo", "raft", "rebel", "reinforce", "rloo", "sdpo", "sft", "spo", "sppo", "td3", "trpo"),
     *("cql", "dqn", "iql", "sac", "td3_bc"),
 }
 

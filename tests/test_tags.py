@@ -160,7 +160,9 @@ def test_a_part_of_ones_own_declares_its_tags() -> None:
 
 def test_the_command_lists_parts() -> None:
     lines = polopt("parts", "--tag", "update_rule=distillation").output.splitlines()
-    assert [line.split()[0] for line in lines] == ["objectives.Distillation", "objectives.SampledDistillation"]
+    assert [line.split()[0] for line in lines] == [
+        *("objectives.Distillation", "objectives.GaussianDistillation", "objectives.SampledDistillation")
+    ]
     rows = json.loads(polopt("parts", "--room", "credit", "--filter", "returns gae", "--json").stdout)
     assert all(row["room"] == "credit" for row in rows)
     wrong = polopt("parts", "--room", "kitchen")

@@ -12,6 +12,7 @@ from polopt.algorithm import Algorithm
 from polopt.experience import Experience
 from polopt.policies.heads import HeadName
 from polopt.policies.network import NetworkPolicy
+from polopt.worlds.control.rule import ControlRule
 from polopt.worlds.control.world import StepWorld
 
 
@@ -108,6 +109,39 @@ def _single_decisions(batch: Experience) -> Experience:
         name: value[:, :T].flatten(0, 1)[:, None] for name, value in batch.extras.items() if isinstance(value, Tensor)
     }
     return Experience(support=batch.support, extras=extras, **columns)
+
+
+@torch.no_grad()
+def recorded(
+    world: StepWorld,
+    actor: ControlRule | NetworkPolicy,
+    *,
+    steps: int,
+    seed: int,
+    greedy: bool = False,
+) -> dict[str, Tensor]:
+    """Returns `steps` steps of every copy as a log [steps N, ...], as `sampling.transition_rows` reads it.
+
+    The log of a policy with a head of normal distributions has them, too: teacher_mean, teacher_log_std [steps N, A].
+    """
+    seen, draw = world.reset(seed=seed)[0].flatten(1), Generator().manual_seed(seed)
+    columns: dict[str, list[Tensor]] = {}
+    for _ in range(steps):
+        if isinstance(actor, ControlRule):
+            action, law = actor(seen, draw), None
+        else:
+            action = actor.act(seen, draw, greedy=greedy).action
+            law = actor.law(seen) if actor.head.name == "gaussian" else None
+        after, reward, terminated, truncated, info = world.step(action)
+        found = {"observation": seen, "action": action, "reward": reward}
+        found |= {"terminated": terminated, "truncated": truncated}
+        found["next_observation"] = info.get("final_obs", after).flatten(1)
+        if law is not None:
+            found |= {"teacher_mean": law[0], "teacher_log_std": law[1].expand_as(law[0])}
+        for name, value in found.items():
+            columns.setdefault(name, []).append(value)
+        seen = after.flatten(1)
+    return {name: torch.cat(values) for name, values in columns.items()}
 
 
 @torch.no_grad()

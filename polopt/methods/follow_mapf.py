@@ -2,9 +2,7 @@
 
 from polopt.algorithm import Algorithm
 from polopt.method import Paper, method
-from polopt.methods.ppo import ppo
-from polopt.rewards import EnvironmentReward
-from polopt.sampling import Fragments
+from polopt.methods.ppo import control_ppo
 
 
 @method(
@@ -44,6 +42,4 @@ def follow_mapf(
     layer. Step sizes do not follow the divergence. Where no path leads to a goal the authors' program gives no reward
     and its rewards move to the wrong agents; here goals can be reached. Advantages are whitened.
     """
-    return ppo(gamma=gamma, lam=lam, clip=clip, entropy=entropy, kl=0.0, value_clip=None).but(
-        sampling=Fragments(steps=steps), reward=EnvironmentReward(), **{"credit.credit.cut": "bootstrap"}
-    )
+    return control_ppo(gamma=gamma, lam=lam, clip=clip, entropy=entropy, steps=steps)

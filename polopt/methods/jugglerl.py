@@ -2,9 +2,7 @@
 
 from polopt.algorithm import Algorithm
 from polopt.method import Paper, method
-from polopt.methods.ppo import ppo
-from polopt.rewards import EnvironmentReward
-from polopt.sampling import Fragments
+from polopt.methods.ppo import control_ppo
 
 
 @method(
@@ -45,6 +43,4 @@ def jugglerl(
     flies the policy, with calibration of a real quadrotor, which is no part of this. Rotation of the racket's surface
     and recoil do not act on the ball.
     """
-    return ppo(gamma=gamma, lam=lam, clip=clip, entropy=entropy, kl=0.0, value_clip=None).but(
-        sampling=Fragments(steps=steps), reward=EnvironmentReward(), **{"credit.credit.cut": "bootstrap"}
-    )
+    return control_ppo(gamma=gamma, lam=lam, clip=clip, entropy=entropy, steps=steps)

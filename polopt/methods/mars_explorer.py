@@ -2,9 +2,7 @@
 
 from polopt.algorithm import Algorithm
 from polopt.method import Paper, method
-from polopt.methods.ppo import ppo
-from polopt.rewards import EnvironmentReward
-from polopt.sampling import Fragments
+from polopt.methods.ppo import control_ppo
 
 
 @method(
@@ -43,6 +41,4 @@ def mars_explorer(
     policy is a convolutional network that sees the terrain as it lies; the recipe's is a perceptron, on a smaller
     terrain that is seen from the robot. Episodes that end by time go on from the critic's value.
     """
-    return ppo(gamma=gamma, lam=lam, clip=clip, entropy=entropy, kl=0.0, value_clip=None).but(
-        sampling=Fragments(steps=steps), reward=EnvironmentReward(), **{"credit.credit.cut": "bootstrap"}
-    )
+    return control_ppo(gamma=gamma, lam=lam, clip=clip, entropy=entropy, steps=steps)

@@ -2,9 +2,7 @@
 
 from polopt.algorithm import Algorithm
 from polopt.method import Paper, method
-from polopt.methods.ppo import ppo
-from polopt.rewards import EnvironmentReward
-from polopt.sampling import Fragments
+from polopt.methods.ppo import control_ppo
 
 
 @method(
@@ -42,6 +40,4 @@ def pretty_darn_good_control(
     environment is never cut off, so that collapse alone ends an episode in training; ours ends after 200 steps, as its
     evaluations do. Its policies are Gaussian; the recipe's is a beta distribution, whose samples stay in [0, 1].
     """
-    return ppo(gamma=gamma, lam=lam, clip=clip, entropy=entropy, kl=0.0, value_clip=None).but(
-        sampling=Fragments(steps=steps), reward=EnvironmentReward(), **{"credit.credit.cut": "bootstrap"}
-    )
+    return control_ppo(gamma=gamma, lam=lam, clip=clip, entropy=entropy, steps=steps)

@@ -5,6 +5,7 @@ from polopt.networks.critics import QNetwork, Temperature, ValueNetwork
 from polopt.networks.learned import LearnedNetwork, critic
 from polopt.networks.parts import INPUTS, Network, Space
 from polopt.networks.relabel import Relabel
+from polopt.networks.residual import ResidualNetwork
 from polopt.networks.responses import response_networks
 from polopt.networks.subequivariant import Limbs, Subequivariant, SubequivariantQ
 from polopt.networks.trunks import Trunk
@@ -18,6 +19,7 @@ __all__ = [
     "Network",
     "QNetwork",
     "Relabel",
+    "ResidualNetwork",
     "Space",
     "Subequivariant",
     "SubequivariantQ",

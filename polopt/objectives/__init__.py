@@ -16,7 +16,7 @@ from polopt.objectives.conservative import (
     ConservativePenalty,
     ConservativePrice,
 )
-from polopt.objectives.distillation import Distillation, SampledDistillation
+from polopt.objectives.distillation import Distillation, GaussianDistillation, SampledDistillation
 from polopt.objectives.implicit import (
     DenoisingReward,
     GuidedLogRatioReward,
@@ -63,6 +63,7 @@ from polopt.objectives.surrogate import AuxiliaryLoss, Surrogate
 from polopt.objectives.surrogate_terms import Clip, ClipWeight, PolicyGradient, SaturatedRatio, Unclipped
 from polopt.objectives.targets import (
     Backup,
+    ExpectedActionValue,
     LoggedActionValue,
     NetworkNextValue,
     NextValue,
@@ -97,9 +98,11 @@ __all__ = [
     "EntropyTarget",
     "Error",
     "EveryPair",
+    "ExpectedActionValue",
     "ExpectileError",
     "ExponentialAdvantageWeight",
     "ForwardKL",
+    "GaussianDistillation",
     "GuidedLogRatioReward",
     "HingeLink",
     "HuberError",

@@ -15,6 +15,9 @@ from polopt.outputs import NetworkOutput, Proposal
 from polopt.part import Part
 
 Over = Literal["min", "mean", "first"]
+# The policy's log-probability [B, T, n] of every choice, in the state before a decision and in the one after it.
+EVERY_LOGP = NetworkOutput("logp", proposal=Proposal(of="every"))
+NEXT_EVERY_LOGP = NetworkOutput("logp", next=True, proposal=Proposal(of="every"))
 
 
 def over_heads(values: Tensor, how: Over) -> Tensor:
@@ -79,6 +82,27 @@ class ProposedActionValue(NextValue):
     def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
         value = over_heads(evaluated(evaluation, self._value), self.over)
         return value - entropy_cost(self.temperature, self._logp, evaluation, value)
+
+
+class ExpectedActionValue(NextValue):
+    """sum_a pi(a | s') Q_target(s', a) over all choices a, Q the mean of its heads.
+
+    critic: the network Q.
+    """
+
+    critic: str = "critic"
+
+    @property
+    def _value(self) -> NetworkOutput:
+        return NetworkOutput(self.critic, target=True, next=True, proposal=Proposal(of="every"))
+
+    @property
+    def policy_outputs(self) -> frozenset[str]:  # type: ignore[override]
+        return frozenset({self._value.name, NEXT_EVERY_LOGP.name})
+
+    def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
+        chance = evaluated(evaluation, NEXT_EVERY_LOGP).exp()
+        return (chance * evaluated(evaluation, self._value).mean(-1)).sum(-1)
 
 
 class NetworkNextValue(NextValue):

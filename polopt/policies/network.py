@@ -16,13 +16,17 @@ from torch import Generator, Tensor, nn
 
 from polopt.evaluation import Evaluation
 from polopt.experience import Experience
-from polopt.networks import Space, Trunk
+from polopt.networks import ResidualNetwork, Space, Trunk
 from polopt.part import build
 from polopt.policies.heads import LOG_STD, Action, Bounded, HeadError, HeadName, Law, head_of
 from polopt.policies.normaliser import ObservationNormaliser
 
 __all__ = ["LOG_STD", "Action", "Activation", "NetworkPolicy"]
 Activation = Literal["tanh", "relu"]
+_NO_SUM = (
+    "NetworkPolicy: a residual is added to the mean of a gaussian head, by perceptrons that read observations as they "
+    "are; found head = {!r}, trunk = {!r:.60} and normalise = {}"
+)
 
 
 class NetworkPolicy(nn.Module):
@@ -40,9 +44,11 @@ class NetworkPolicy(nn.Module):
     hidden: widths of the hidden layers.
     trunk: the architecture of both in place of perceptrons, as a part or as `Part.to_dict` gives it.
     inputs: what both read beside the observation, by name, with the numbers in each: `extras.NAME` [B, T, K].
+    residual: whether the actor is the sum of a frozen perceptron and of one that learns; see `with_residual`.
 
     Raises:
         HeadError: the head does not fit the actions.
+        ValueError: a residual of another head than gaussian, of a trunk, or of normalised observations.
     """
 
     tags = frozenset({"head=mlp", "input=state"})
@@ -67,6 +73,7 @@ class NetworkPolicy(nn.Module):
         seed: int = 0,
         inputs: Mapping[str, int] | None = None,
         trunk: Trunk | Mapping[str, Any] | None = None,
+        residual: bool = False,
     ) -> None:
         super().__init__()
         if (actions is None) == (dimensions is None):
@@ -103,6 +110,11 @@ class NetworkPolicy(nn.Module):
             self.settings["trunk"] = trunk.to_dict()
             self.actor = trunk.build(self.space, self.head.outputs, generator)
             self.critic = trunk.build(self.space, 1, generator)
+        if residual:
+            if name != "gaussian" or trunk is not None or normalise:
+                raise ValueError(_NO_SUM.format(name, trunk, normalise))
+            self.settings |= {"residual": True}
+            self.actor = ResidualNetwork(self.actor)  # type: ignore[arg-type]
         self.log_std = nn.Parameter(torch.zeros(self.head.outputs)) if self.head.free_std else None
         self.normaliser = ObservationNormaliser(observations) if normalise else None
 
@@ -159,6 +171,12 @@ class NetworkPolicy(nn.Module):
         values: Tensor = self.actor(self._normalised(observation))
         return values
 
+    def choice_logp(self, observation: Tensor) -> Tensor:
+        """Returns the log-probabilities [..., n] of all choices after each observation [..., D]."""
+        law = self.law(observation)
+        choices = torch.arange(self.head.outputs, device=observation.device)
+        return torch.stack([self.head.logp(law, choice.expand(observation.shape[:-1])) for choice in choices], -1)
+
     def propose(self, observation: Tensor, generator: Generator) -> Action:
         """Samples an action for each observation [N, D]; action and logp have a gradient through the sample.
 
@@ -180,7 +198,7 @@ class NetworkPolicy(nn.Module):
         `extras["legal"]` [B, T, n] bool. Returns logp [B, T] and, if they are among `needs`, the entropy of the
         decision and the value before it; with the value also final_value [B, T], the value after each decision, of
         `extras["final_observation"]` [B, T, D] where a source gives it, the inputs held. A batch of T observations has
-        no final_value.
+        no final_value. "extras.mean" and "extras.log_std" among them are [B, T, A], of a head of normal distributions.
         """
         needs = frozenset(needs)
         observation, action = experience.extras["observation"], experience.extras["action"]
@@ -198,6 +216,9 @@ class NetworkPolicy(nn.Module):
             if after is not None or observation.shape[1] > T:
                 final = value[:, 1:] if after is None else self.value(self.state_of(after, experience.extras))
                 found |= {"final_value": final.detach()}
+        if needs & {"extras.mean", "extras.log_std"}:
+            mean, log_std = law
+            found["extras"] = {"mean": mean, "log_std": log_std.expand_as(mean)}
         return Evaluation(logp=logp, support=experience.support, **found)
 
     def _normalised(self, observation: Tensor) -> Tensor:
@@ -214,6 +235,26 @@ class NetworkPolicy(nn.Module):
     def frozen(self) -> Self:
         """Returns a copy without gradient."""
         return copy.deepcopy(self).requires_grad_(False)
+
+    def with_residual(self, *, std: float = 1.0, seed: int = 0) -> Self:
+        """Returns a policy N(mu(s) + r(s), std^2) with this one's mean mu, frozen, and a correction r that learns.
+
+        r is a copy of the actor whose last layer is 0, so that r = 0 at first; the critic is new. With the residual
+        action a_r ~ N(r(s), std^2), log pi(mu(s) + a_r | s) is that of a_r, so that methods learn as if a_r were the
+        action. std: at first, in every dimension. seed: of the critic.
+
+        Raises:
+            ValueError: as the constructor.
+        """
+        if not std > 0:
+            raise ValueError(f"NetworkPolicy.with_residual: std must be > 0, found {std}")
+        if "residual" in self.settings:
+            raise ValueError("NetworkPolicy.with_residual: this policy has a residual already; take its base")
+        made = type(self)(**self.settings, residual=True, seed=seed)
+        made.actor = ResidualNetwork(copy.deepcopy(self.actor))  # type: ignore[arg-type]
+        assert made.log_std is not None
+        nn.init.constant_(made.log_std, math.log(std))
+        return made.to(self.device)
 
     def save(self, folder: Path) -> None:
         """Writes weights and settings into a folder; `load` reads them."""

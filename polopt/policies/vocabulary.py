@@ -19,7 +19,7 @@ ELSEWHERE = 2**28
 # Up to this many logits, a CPU stores those of all chunks for the backward pass, which saves another product.
 MOST_KEPT = {"cpu": 2**26}
 # The most numbers of a product that are added to a sum of another precision at once.
-MOST_SUMMED = 2**20
+MOST_SUMMED = {"cpu": 2**20}
 
 
 def entropy_slope(logp: Tensor) -> Tensor:
@@ -235,7 +235,7 @@ def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
         return
     # Some rows at a time: a sum of two precisions temporarily holds the product in both, and the system would allocate
     # memory of that size anew, page by page, each time.
-    rows = max(1, MOST_SUMMED // b.shape[1])
+    rows = max(1, MOST_SUMMED.get(a.device.type, ELSEWHERE) // b.shape[1])
     for i in range(0, len(a), rows):
         total[i : i + rows] += a[i : i + rows] @ b
 

@@ -18,6 +18,7 @@ from polopt.sampling.filters import (
 from polopt.sampling.fragments import Fragments
 from polopt.sampling.hindsight import GoalDistanceReward, GoalReward, HindsightReplay
 from polopt.sampling.histories import History, fit, predictor_loss
+from polopt.sampling.hybrid import FragmentsAndLog
 from polopt.sampling.log_weights import LogWeights, TrajectoryWeights, WeightedLog
 from polopt.sampling.lookahead import Lookahead
 from polopt.sampling.opponents import AveragedPolicy, OpponentPolicy, OpponentRollouts, ReferenceMixture, with_opponents
@@ -69,6 +70,7 @@ __all__ = [
     "FixedInput",
     "FolderPool",
     "Fragments",
+    "FragmentsAndLog",
     "GoalDistanceReward",
     "GoalReward",
     "HindsightReplay",

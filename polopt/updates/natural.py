@@ -75,6 +75,9 @@ class NaturalGradient(UpdateRule):
     others: the rule for the parameters on which no decision depends, as a critic's. They take a step on each of the
         stage's minibatches, in every epoch; the policy takes none there.
 
+    after_minibatches: whether the step follows the stage's minibatches, of which networks beside the policy have then
+        learned; no other parameter of the policy learns.
+
     F v is the product with the second derivative of the divergence, so any policy will do that gives the laws of its
     decisions (`BatchLoss`). The step does not depend on the gradient's norm, which is not clipped.
     """
@@ -83,6 +86,7 @@ class NaturalGradient(UpdateRule):
     solver: ConjugateGradient = ConjugateGradient(iterations=10, damping=0.1)
     search: LineSearch | None = LineSearch()
     others: UpdateRule = AdamW()
+    after_minibatches: bool = False
 
     loop_capabilities = frozenset({"optimiser", "batch", "laws"})
 
@@ -112,6 +116,7 @@ class _NaturalStepper(Stepper):
         super().__init__(parameters)
         self.rule, self.others, self.lr = rule, others, lr
         self._stepped: list[nn.Parameter] = []
+        self.after_minibatches = rule.after_minibatches
 
     def set_lr(self, lr: float) -> None:
         self.lr = lr
@@ -132,7 +137,8 @@ class _NaturalStepper(Stepper):
         loss.remember()
         depends = loss.law_depends_on(self.parameters)
         own = [p for p, does in zip(self.parameters, depends, strict=True) if does]
-        self._stepped = [p for p, does in zip(self.parameters, depends, strict=True) if not does]
+        others = [p for p, does in zip(self.parameters, depends, strict=True) if not does]
+        self._stepped = [] if self.after_minibatches else others
         gradient = joined(loss.gradient(own))
         record = add_metrics(loss.metrics) | {"grad_norm": float(gradient.norm())}
         if not math.isfinite(record["grad_norm"]):

@@ -50,10 +50,11 @@ class Stepper:
     parameters: all that learn.
 
     A loop calls `step_on_batch` once for each batch, if `reads_batch` is set, and then `step` for each of the batch's
-    minibatches, whose clipped gradient is the `grad` of `stepped`.
+    minibatches, whose clipped gradient is the `grad` of `stepped`; if `after_minibatches` is set, `step_on_batch` last.
     """
 
     reads_batch: ClassVar[bool] = False
+    after_minibatches = False
 
     def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
         self.parameters = list(parameters)

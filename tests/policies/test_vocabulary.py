@@ -80,7 +80,7 @@ def test_a_head_of_more_precision_than_its_product_keeps_it(monkeypatch: pytest.
         head.weight.zero_()
     found = []
     for summed in (2**20, 4 * 7):
-        monkeypatch.setattr(vocabulary, "MOST_SUMMED", summed)
+        monkeypatch.setitem(vocabulary.MOST_SUMMED, "cpu", summed)
         (slope,) = torch.autograd.grad(vocabulary.score(hidden, head, chosen, None, 1.0)["logp"].sum(), head.weight)
         found.append(slope)
     exact = torch.nn.functional.one_hot(chosen, 300).double().T @ hidden.double() - hidden.double().sum(0) / 300

@@ -28,6 +28,7 @@ from polopt.sampling.source_protocols import CAPABILITIES, members_of
 from polopt.teachers import SelfTeacher
 from polopt.training import recipe as recipes
 from polopt.training.control.domain import CONTROL, ControlDomain
+from polopt.training.control.logged import FURTHER
 from polopt.training.control.recipe import ControlRecipe
 from polopt.training.domain import check_algorithm
 from polopt.training.language import LanguageDomain
@@ -113,14 +114,21 @@ def language() -> tuple[po.Experience, Evaluation]:
     return batch, domain.policy.evaluate(with_candidates(batch), outputs_of(LANGUAGE))
 
 
-def cartpole() -> ControlRecipe:
-    small = {"threads": 1, "policy.hidden": [8], "stages.rl.rows": 4, "evaluation.problems": 2}
+def cartpole(environment: str = "CartPole-v1") -> ControlRecipe:
+    small = {
+        "environment.id": environment,
+        "threads": 1,
+        "policy.hidden": [8],
+        "stages.rl.rows": 4,
+        "evaluation.problems": 2,
+    }
     small |= {"stages.rl.but.sampling": {"part": "sampling.Fragments", "steps": 16}}
     return ControlRecipe.require(recipes.load("cartpole", small))
 
 
 def control() -> tuple[po.Experience, Evaluation]:
-    settings = cartpole()
+    """In an environment of vectors, whose policy has all that a control policy can say of a decision."""
+    settings = cartpole("Pendulum-v1")
     domain = ControlDomain(settings)
     reward = ReadingReward(names=sorted(fields_of(CONTROL) - {"advantage"}))
     algorithm = domain.algorithms["rl"].but(reward=po.rewards.EnvironmentReward())
@@ -141,6 +149,8 @@ def tree() -> tuple[po.Experience, Evaluation]:
     return batch, policy.evaluate(with_candidates(batch), outputs_of(TREE))
 
 
+# Columns that a batch has where a log has them.
+OF_LOGS = {f"extras.{name}" for name in FURTHER}
 MADE = {"language": (LANGUAGE, language), "control": (CONTROL, control), "lab": (TREE, tree)}
 
 
@@ -149,8 +159,7 @@ def test_what_is_declared_is_there(which: str) -> None:
     """In a batch that the loop made, and in what its policy computes of it. A planted declaration is found."""
     loop, made = MADE[which]
     batch, evaluation = made()
-    # Responses are there in a log that has some.
-    assert absent(batch, fields_of(loop)) <= {"extras.responses"}
+    assert absent(batch, fields_of(loop)) <= OF_LOGS
     assert absent(evaluation, outputs_of(loop)) == set()
     false = dataclasses.replace(
         loop,
@@ -158,7 +167,7 @@ def test_what_is_declared_is_there(which: str) -> None:
         policy_outputs=loop.policy_outputs | {PLANTED},
         old_outputs=False,
     )
-    assert absent(batch, fields_of(false)) - {"extras.responses"} == {PLANTED}
+    assert absent(batch, fields_of(false)) - OF_LOGS == {PLANTED}
     assert absent(evaluation, outputs_of(false)) == {PLANTED}
 
 

@@ -32,7 +32,11 @@ class Quadratic:
 def run(rule: Any, steps: int, normalised: bool) -> list[float]:
     """Distances of the direction from the gradient where it was used."""
     draw = torch.Generator().manual_seed(1)
-    a, b, p = torch.randn(3, 3, generator=draw).double(), torch.randn(3, generator=draw).double(), torch.randn(3)
+    a, b, p = (
+        torch.randn(3, 3, generator=draw).double(),
+        torch.randn(3, generator=draw).double(),
+        torch.randn(3, generator=draw),
+    )
     parameter = torch.nn.Parameter(p.double())
     loss: Any = Quadratic(parameter, a @ a.T, b)
     stepper = rule.begin([parameter], PlainSettings(lr=0.05))

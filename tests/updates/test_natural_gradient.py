@@ -184,6 +184,19 @@ def test_a_step_is_the_one_of_the_dense_system() -> None:
         assert [id(p) for p in stepper.stepped] == [id(p) for p in policy.critic.parameters()]
 
 
+def test_after_minibatches_the_step_is_the_same_and_the_others_take_none() -> None:
+    found = []
+    for after in (False, True):
+        policy = NetworkPolicy(observations=2, actions=3, hidden=(3,), seed=1).double()
+        stepper = NaturalGradient(after_minibatches=after).begin(list(policy.parameters()), OptimiserSpec(lr=0.2))
+        assert stepper.after_minibatches == after
+        assert stepper.stepped == []
+        stepper.step_on_batch(loss_of(policy, decided(policy)))
+        assert len(stepper.stepped) == (0 if after else len(list(policy.critic.parameters())))
+        found.append(joined([p.detach() for p in actor(policy)]))
+    torch.testing.assert_close(*found)
+
+
 def test_refused_rules() -> None:
     with pytest.raises(ValueError, match="line search needs a radius"):
         NaturalGradient(radius=None)

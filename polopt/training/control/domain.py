@@ -30,7 +30,7 @@ from polopt.sampling import HindsightReplay, PolicyInput, TransitionReplay, poli
 from polopt.sampling.source_protocols import STEPPED
 from polopt.training.control.clip import animated_png, rendered_episode
 from polopt.training.control.goal_source import ComputeReward, GoalReplaySource
-from polopt.training.control.logged import load_transitions
+from polopt.training.control.logged import FURTHER, load_transitions
 from polopt.training.control.policies import policy_for
 from polopt.training.control.recipe import ControlRecipe
 from polopt.training.control.replay_source import ReplaySource
@@ -44,13 +44,13 @@ from polopt.training.process_group import ProcessGroup
 
 _FIELDS = CORE_FIELDS | {
     *("final_value", "advantage", "extras.observation", "extras.action"),
-    *("extras.episode_return", "extras.episode_length", "extras.responses"),
+    *("extras.episode_return", "extras.episode_length", *(f"extras.{name}" for name in FURTHER)),
 }
 CONTROL = Capabilities(
     name="control training",
     advantage_fields=_FIELDS,
     loss_fields=_FIELDS,
-    policy_outputs=frozenset({"entropy", "value"}),
+    policy_outputs=frozenset({"entropy", "value", "extras.mean", "extras.log_std"}),
     source_capabilities=STEPPED,
     networks=True,
     updates=frozenset({"optimiser", "batch", "laws", "sampling_weights"}),
@@ -104,7 +104,7 @@ class ControlDomain(NetworkDomain):
         self.compute_reward = self._compute_reward()
         for name, algorithm in self.algorithms.items():
             self._check_goals(name, algorithm)
-            self._check_responses(name, algorithm)
+            self._check_columns(name, algorithm)
 
     def _check_goals(self, stage: str, algorithm: Algorithm) -> None:
         """Refuses hindsight where the environment has no goals, or no rewards of others."""
@@ -140,11 +140,15 @@ class ControlDomain(NetworkDomain):
                 f"stages.{stage}: its policy's outputs are the values of choices; set policy.head to action_values, "
                 f"which needs Discrete actions, and the environment's are {self.evaluated.single_action_space}"
             )
-        differentiated = [each for output, each in proposals if not output.next and not each.several]
-        if differentiated and not head.reparameterised:
+        if not head.reparameterised and any(not output.next and not each.several for output, each in proposals):
             raise ConfigError(
                 f"stages.{stage}: its policy climbs a critic's value through its action, and a choice has no gradient; "
                 "take an environment whose actions are a Box, or another method, as ppo"
+            )
+        if any(proposal.of == "every" for _, proposal in proposals) and self.policy.space.actions is None:
+            space = self.evaluated.single_action_space
+            raise ConfigError(
+                f"stages.{stage}: it reads values of every choice, and needs Discrete actions, not {space}"
             )
         if any(proposal.of == "uniform" for _, proposal in proposals) and not isinstance(head, Bounded):
             raise ConfigError(
@@ -169,6 +173,11 @@ class ControlDomain(NetworkDomain):
                 f"stages.{stage}: it takes the policy's choice at the state after a stored transition, and no "
                 f"{ACTION_MASK} is stored; take a method of fragments, as ppo"
             )
+        if "extras.mean" in algorithm.required_outputs and head.name not in ("gaussian", "squashed_gaussian"):
+            raise ConfigError(
+                f"stages.{stage}: it reads means and standard deviations of normal distributions, and policy.head = "
+                f"{head.name!r} has none; set it to gaussian"
+            )
         self._check_networks(stage, algorithm)
         self._check_exploration(stage, algorithm)
         if "logged_transitions" in algorithm.sampling.source_capabilities and self.recipe.transitions is None:
@@ -185,14 +194,14 @@ class ControlDomain(NetworkDomain):
             except ValueError as error:
                 raise ConfigError(f"stages.{stage}: the network {spec.name!r}: {error}") from None
 
-    def _check_responses(self, stage: str, algorithm: Algorithm) -> None:
-        """Refuses several responses where nothing has logged them."""
-        if "extras.responses" not in algorithm.required_fields:
-            return
-        if getattr(algorithm.sampling, "logged", 0) != 1 or self.logged is None or "responses" not in self.logged:
+    def _check_columns(self, stage: str, algorithm: Algorithm) -> None:
+        """Refuses parts that read columns which only a log has, where it has not."""
+        read = [name for name in FURTHER if f"extras.{name}" in algorithm.required_fields]
+        logged = self.logged if getattr(algorithm.sampling, "logged", 0) == 1 else None
+        if missing := [name for name in read if name not in (logged or {})]:
             raise ConfigError(
-                f"stages.{stage}: it reads several responses to each decision, which only a log has; set "
-                "sampling.logged to 1, and transitions to one with a column responses"
+                f"stages.{stage}: it reads {FURTHER[missing[0]]}, which only a log has; set sampling.logged to 1, and "
+                f"transitions to one with a column {missing[0]}"
             )
 
     def _inputs(self) -> dict[str, PolicyInput]:

@@ -26,8 +26,12 @@ from polopt.training.control.transition_store import stored
 # Column -> whether it may be left out, as all False.
 COLUMNS = {"observation": False, "action": False, "reward": False, "next_observation": False, "terminated": False}
 OPTIONAL = ("truncated",)
-# Rewards beside the first, in a log that has them.
-RESPONSES = "responses"
+# Columns that a log may have beside these -> what they hold.
+FURTHER = {
+    "responses": "several responses to each decision",
+    "teacher_mean": "means of a teacher's normal distributions",
+    "teacher_log_std": "standard deviations of a teacher's normal distributions",
+}
 
 
 def load_transitions(
@@ -40,7 +44,7 @@ def load_transitions(
 ) -> dict[str, Tensor]:
     """Loads transitions, one a row: observation and next_observation [N, D], action [N] int64 or [N, A], reward,
     terminated, truncated [N], `following` [N], as `sampling.successors` of rows in their order, and, if the log has
-    them, responses [N, k], rewards beside the first.
+    them, responses [N, k], rewards beside the first, and teacher_mean and teacher_log_std [N, A].
 
     path: an .npz file with these arrays, a .parquet or .csv file with these columns, vectors as lists or in columns
     `observation_0`, `observation_1`, ..., the folder of a run that stored transitions, the folder of a data set of
@@ -79,8 +83,9 @@ def load_transitions(
                 f"{[*values.shape]}"
             )
         found[name] = _column(name, values, where, place)
-    if RESPONSES in table:
-        found[RESPONSES] = _column(RESPONSES, np.asarray(table[RESPONSES]).reshape(rows, -1), where, place)
+    for name in FURTHER:
+        if name in table:
+            found[name] = _column(name, np.asarray(table[name]).reshape(rows, -1), where, place)
     following = table.get("following") if path.is_dir() else None
     return found | {"following": successors(found) if following is None else torch.from_numpy(following)}
 
@@ -159,7 +164,7 @@ def _of_file(path: Path, where: str, inputs: Collection[str]) -> dict[str, Any]:
 
     table = pandas.read_parquet(path) if path.suffix == ".parquet" else pandas.read_csv(path)
     found: dict[str, Any] = {}
-    for name in (*COLUMNS, *OPTIONAL, *inputs, RESPONSES):
+    for name in (*COLUMNS, *OPTIONAL, *inputs, *FURTHER):
         if name in table:
             cells = table[name].to_numpy()
             found[name] = np.stack(cells) if cells.dtype == object else cells

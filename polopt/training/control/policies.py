@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -54,6 +55,32 @@ def policy_for(
     try:
         widths = {name: given.width(settings.get("dimensions")) for name, given in inputs.items()}
         settings |= {"inputs": widths, "trunk": trunk}
-        return NetworkPolicy(**settings, **recipe.policy.model_dump(), seed=recipe.seed_of("policy"))
+        if recipe.policy.base is not None:
+            return _on_base(settings, recipe)
+        spec = recipe.policy.model_dump(exclude={"base", "base_std"})
+        return NetworkPolicy(**settings, **spec, seed=recipe.seed_of("policy"))
     except (HeadError, ValueError) as error:
         raise ConfigError(str(error)) from None
+
+
+def _on_base(settings: Mapping[str, Any], recipe: ControlRecipe) -> NetworkPolicy:
+    """Returns a policy that corrects that of a finished run."""
+    folder = Path(str(recipe.policy.base)) / "policy"
+    if not (folder / "config.json").exists():
+        raise ConfigError(f"policy.base = {recipe.policy.base!r}: there is no policy in {folder}; name a finished run")
+    try:
+        base = NetworkPolicy.load(folder)
+    except TypeError:
+        raise ConfigError(f"policy.base = {recipe.policy.base!r}: it is no run of kind control") from None
+    for name in ("observations", "actions", "dimensions"):
+        if base.settings.get(name) != settings.get(name):
+            raise ConfigError(
+                f"policy.base = {recipe.policy.base!r}: {name} must be {settings.get(name)}, as the environment's, "
+                f"found {base.settings.get(name)}"
+            )
+    if base.inputs != settings["inputs"] or settings["trunk"] is not None:
+        raise ConfigError(
+            f"policy.base = {recipe.policy.base!r}: it reads {[*base.inputs]} beside the observation, and the stages' "
+            f"methods give {[*settings['inputs']]} and the trunk {settings['trunk']!r:.60}; take methods without these"
+        )
+    return base.with_residual(std=recipe.policy.base_std, seed=recipe.seed_of("policy"))

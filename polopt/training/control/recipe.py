@@ -36,12 +36,22 @@ class NetworkSpec(Config):
     head: the distribution of an action: categorical for choices, or action_values, of which the largest is taken; for
         vectors gaussian, squashed_gaussian, beta, dirichlet or deterministic. null is categorical or gaussian.
     normalise: whether observations are normalised by the mean and standard deviation of those of training so far.
+    base: the folder of a finished run whose policy is frozen, and corrected by a residual that is learned; it
+        determines hidden, activation and head of the policy.
+    base_std: the standard deviation of the residual at first.
     """
 
     hidden: tuple[Positive, ...] = (64, 64)
     activation: Activation = "tanh"
     head: HeadName | None = None
     normalise: bool = False
+    base: str | None = None
+    base_std: pydantic.PositiveFloat = 1.0
+    unused: ClassVar[tuple[str, ...]] = ("base", "base_std")
+
+    @pydantic.model_serializer(mode="wrap")
+    def _without_unused(self, handler: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return without_defaults(self, handler(self), self.unused)
 
 
 class ReturnEvaluationSpec(EvaluationSpec):

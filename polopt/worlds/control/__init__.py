@@ -6,6 +6,7 @@ Importing this package registers them, as polopt/Fishery-v0. It needs gymnasium.
 import gymnasium
 
 from polopt.worlds.control.coverage import Coverage, FrontierRule, RandomWalk
+from polopt.worlds.control.embodiments import EMBODIMENTS, EmbodiedNavigation, GoToGoal
 from polopt.worlds.control.fishery import (
     CautionaryRule,
     ConstantEscapement,
@@ -14,21 +15,27 @@ from polopt.worlds.control.fishery import (
     FisheryOptimum,
 )
 from polopt.worlds.control.juggling import Juggling, MirrorLaw
+from polopt.worlds.control.lock import CombinationLock, LockRule
 from polopt.worlds.control.pathfinding import FollowPath, Pathfinding, PlannedPathfinding
 from polopt.worlds.control.rule import ControlRule, RandomRule, TunedRule, episode_returns
 from polopt.worlds.control.world import StepWorld
 
 __all__ = [
+    "EMBODIMENTS",
     "CautionaryRule",
+    "CombinationLock",
     "ConstantEscapement",
     "ConstantMortality",
     "ControlRule",
     "Coverage",
+    "EmbodiedNavigation",
     "Fishery",
     "FisheryOptimum",
     "FollowPath",
     "FrontierRule",
+    "GoToGoal",
     "Juggling",
+    "LockRule",
     "MirrorLaw",
     "Pathfinding",
     "PlannedPathfinding",
@@ -39,7 +46,9 @@ __all__ = [
     "episode_returns",
 ]
 WORLDS: dict[str, type[StepWorld]] = {
+    "polopt/CombinationLock-v0": CombinationLock,
     "polopt/Coverage-v0": Coverage,
+    "polopt/EmbodiedNavigation-v0": EmbodiedNavigation,
     "polopt/Fishery-v0": Fishery,
     "polopt/Juggling-v0": Juggling,
     "polopt/Pathfinding-v0": Pathfinding,
