@@ -18,7 +18,7 @@ from polopt.sampling import Fragments
     ),
     changes="PPO learns what is added to an imitated action, for each embodiment; one policy learns all of these.",
     room="objectives",
-    tier="faithful",
+    tier="proven",
 )
 def compass(
     *,

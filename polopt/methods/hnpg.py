@@ -27,7 +27,7 @@ from polopt.sampling import FragmentsAndLog
     ),
     changes="TRPO in played and logged states, with one critic of played returns and logged transitions.",
     room="objectives",
-    tier="faithful",
+    tier="proven",
 )
 def hnpg(
     *,

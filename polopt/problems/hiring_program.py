@@ -112,7 +112,7 @@ def optimal_mechanism(
     weight = signals * prior
     worth = np.einsum("bst,at->bsa", weight, utility).max(-1).sum(-1)
     y = B + np.arange(n * B * S * T).reshape(n, B, S, T)
-    first, z = B + n * B * S * T, []
+    first, z = B + y.size, []
     for i in range(n):
         shape = (sizes.efforts[i], sizes.efforts[i], sizes.signals[i])
         z.append(first + np.arange(int(np.prod(shape))).reshape(shape))
@@ -127,8 +127,7 @@ def optimal_mechanism(
     from scipy.sparse import csr_array
 
     objective = np.zeros(first)
-    objective[:B] = -worth
-    objective[y] = weight
+    objective[:B], objective[y] = -worth, weight
     bounds = [(0, None if fixed in (None, b) else 0) for b in range(B)] + [(0, None)] * (first - B)
     total = csr_array((np.ones(B), (np.zeros(B, dtype=int), np.arange(B))), shape=(1, first))
     found = linprog(

@@ -181,6 +181,7 @@ INTERRUPTED = """
 import os, signal, sys
 from polopt.cli import main
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 metrics, opened = sys.argv.pop(1), []
 
 def interrupt(event, arguments):
