@@ -19,7 +19,7 @@ from polopt.sampling import TransitionReplay
     ),
     changes="Actions of a log are imitated, whatever their reward.",
     room="objectives",
-    tier="faithful",
+    tier="proven",
 )
 def bc(*, loss: Literal["likelihood", "squared"] = "likelihood", batch: int = 256) -> Algorithm:
     """Over logged transitions,

@@ -18,7 +18,7 @@ from polopt.objectives import ConservativePenalty, ConservativePrice
     ),
     changes="SAC on logged transitions, with a penalty on the values of actions that the log does not hold.",
     room="objectives",
-    tier="faithful",
+    tier="proven",
 )
 def cql(
     *,

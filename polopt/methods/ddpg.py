@@ -14,7 +14,7 @@ from polopt.methods.td3 import td3
     ),
     changes="A deterministic policy climbs a critic, both with slowly following copies for the targets.",
     room="objectives",
-    tier="faithful",
+    tier="proven",
 )
 def ddpg(
     *,

@@ -15,7 +15,7 @@ from polopt.objectives import ConservativeChoicePenalty
     ),
     changes="Double DQN on logged transitions, with a penalty on the values of choices that were not taken.",
     room="objectives",
-    tier="faithful",
+    tier="proven",
 )
 def discrete_cql(
     *,

@@ -18,7 +18,7 @@ from polopt.schedules import Schedule
     ),
     changes="The policy is a network of the choices' values, regressed on those of an earlier copy.",
     room="objectives",
-    tier="faithful",
+    tier="proven",
 )
 def dqn(
     *,

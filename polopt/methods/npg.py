@@ -19,7 +19,7 @@ from polopt.updates import NaturalGradient
     ),
     changes="The gradient is multiplied with the inverse Fisher information of the decisions.",
     room="updates",
-    tier="faithful",
+    tier="proven",
 )
 def npg(
     *,

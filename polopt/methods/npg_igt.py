@@ -20,7 +20,7 @@ from polopt.updates import HessianAidedMomentum, TransportedMomentum
     ),
     changes="Gradients of single trajectories are averaged, each taken where the average stays unbiased.",
     room="updates",
-    tier="faithful",
+    tier="proven",
 )
 def npg_igt(
     *,

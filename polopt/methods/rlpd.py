@@ -16,7 +16,7 @@ from polopt.methods.sac import sac
     ),
     changes="Half of each batch is logged; ten normalised critics, targets of two; the policy steps once in twenty.",
     room="sampling",
-    tier="faithful",
+    tier="proven",
 )
 def rlpd(
     *,

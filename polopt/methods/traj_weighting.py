@@ -22,7 +22,7 @@ LEARNERS: Mapping[str, Callable[..., Algorithm]] = {"cql": cql, "iql": iql, "td3
     ),
     changes="Logged transitions are drawn by the return, or the advantage, of their trajectory.",
     room="sampling",
-    tier="faithful",
+    tier="proven",
 )
 def traj_weighting(
     *,

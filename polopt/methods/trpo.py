@@ -19,7 +19,7 @@ from polopt.updates import LineSearch, NaturalGradient
     ),
     changes="One step a batch along the natural gradient, as long as a bound on the policy's divergence allows.",
     room="updates",
-    tier="faithful",
+    tier="proven",
 )
 def trpo(
     *,
