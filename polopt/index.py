@@ -1,6 +1,6 @@
 """An index of the methods' files that can be read without importing them: names, papers, formulas, parts, claims.
 
-Importing all methods means importing torch. index.json holds their contents at the last run of `python -m polopt.index`;
+Importing methods means importing torch. index.json holds their contents at the last run of `python -m polopt.index`;
 the entry of a method whose files have changed since is rebuilt from them.
 """
 

@@ -5,11 +5,13 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from polopt.algorithm import Algorithm
 from polopt.claim import Finding, Replace, claim, mutation
 from polopt.claims.problems.verifier import expected_push, learned
 from polopt.credit import RelativeAdvantage
 from polopt.experience import Experience
 from polopt.lab import TabularPolicy, TokenTree, train
+from polopt.lab.effects import More, effect
 from polopt.methods.grpo import grpo
 from polopt.methods.noisy_verifier import (
     BackwardCorrected,
@@ -60,26 +62,34 @@ def unbiased() -> Finding:
     )
 
 
-@claim(
+def _fooled(seed: int) -> tuple[TokenTree, Tensor, Tensor]:
+    """Returns four arms, the first right, and how often the verdicts on each are wrong: right answers are refused so
+    often that one wrong answer is accepted more often than they are."""
+    generator = torch.Generator().manual_seed(seed)
+    draws = torch.rand(4, generator=generator, dtype=torch.double)
+    refused = 0.4 + 0.3 * draws[0]
+    rho0 = (0.1 * draws)[None].clone()
+    rho0[0, 1] = 1 - refused + 0.1 + 0.2 * draws[1]
+    rho1 = torch.full((1, 4), 0.1, dtype=torch.double)
+    rho1[0, 0] = refused
+    return TokenTree.bandit([1.0, 0.0, 0.0, 0.0]), rho0, rho1
+
+
+@effect(
     "Where the verifier errs more on some answers than on others, the right one is learned.",
     kind="headline",
-    baseline="the verdicts as they are, which teach the answer that fools the verifier",
+    method=lambda: noisy_verifier(correction="backward").but(credit=ALONE, **{"reward.rates": NotedRates()}),
+    controls={"grpo": lambda: grpo(group=8, kl=0).but(credit=ALONE)},
+    step_sizes=(0.5, 2.0, 8.0),
+    criteria=[More("right answer", by=0.9)],
+    trials=1,
+    note="Exact gradients over answers and verdicts, 200 steps; each seed draws how often each answer is misjudged. "
+    "The method knows these rates. Its control learns the wrong answer that is accepted most often.",
 )
-def hackable() -> Finding:
-    tree = TokenTree.bandit([1.0, 0.0, 0.0])
-    rho0 = torch.tensor([[0.05, 0.4, 0.05]], dtype=torch.double)
-    rho1 = torch.tensor([[0.7, 0.1, 0.1]], dtype=torch.double)
-    raw = grpo(group=8, kl=0).but(credit=ALONE)
-    corrected = noisy_verifier(correction="backward").but(credit=ALONE, **{"reward.rates": NotedRates()})
-    found = [
-        tree.log_probabilities(learned(algorithm, tree, rho0, rho1)).detach().exp()[0] for algorithm in (corrected, raw)
-    ]
-    return Finding(
-        measured={"right answer": found[0][0].item(), "raw: the one that fools": found[1][1].item()},
-        criterion="both > 0.99: corrected with each answer's own rates, the right one; raw, the wrong one (exact "
-        "gradients, 1,000 steps)",
-        holds=found[0][0].item() > 0.99 and found[1][1].item() > 0.99,
-    )
+def hackable(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
+    tree, rho0, rho1 = _fooled(seed)
+    policy = learned(algorithm, tree, rho0, rho1, steps=200, rate=step_size)
+    return {"right answer": tree.log_probabilities(policy).detach().exp()[0, 0].item()}
 
 
 def _speeds(change: dict[str, Any]) -> tuple[float, float]:

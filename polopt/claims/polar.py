@@ -11,10 +11,10 @@ import torch
 from polopt.algorithm import Algorithm
 from polopt.backends import Pairs, TextScorer, fit_scorer, same_policy_pairs
 from polopt.backends.scorer import ScorerShape
-from polopt.claim import Finding, Replace, claim, mutation
+from polopt.claim import Replace, mutation
 from polopt.claims.problems.bigrams import Bigrams, BigramSource, spelled
 from polopt.lab import learning
-from polopt.lab.effects import Less, effect
+from polopt.lab.effects import Less, More, effect
 from polopt.methods.polar import polar
 from polopt.rewards import Judge, LearnedJudge
 
@@ -26,10 +26,10 @@ def texts(policies: list[Bigrams], each: int, generator: torch.Generator) -> lis
     return [[spelled(policy.write(each, LENGTH, generator)[:, 1:])] for policy in policies]
 
 
-def discriminator(policies: int = 40, steps: int = 150) -> TextScorer:
-    """Trained on texts of so many random policies."""
-    generator = torch.Generator().manual_seed(0)
-    written = texts([Bigrams.any(seed) for seed in range(policies)], 16, generator)
+def discriminator(policies: int = 40, steps: int = 150, seed: int = 0) -> TextScorer:
+    """Trained on texts of so many random policies, which seed numbers in steps of 80."""
+    generator = torch.Generator().manual_seed(seed)
+    written = texts([Bigrams.any(80 * seed + i) for i in range(policies)], 16, generator)
     scorer = TextScorer(ScorerShape(width=32, layers=0, window=2, compares=True))
     fit_scorer(scorer, same_policy_pairs([""], written, 4096, generator), steps=steps, rows=32, rate=1e-2)
     return scorer
@@ -45,21 +45,22 @@ def pairwise_accuracy(scorer: TextScorer, pairs: Pairs, shuffled: bool = False) 
     return higher.double().mean().item()
 
 
-@claim(
+@effect(
     "Trained on 40 policies, it tells policies apart that it has never met.",
     kind="headline",
-    baseline="references of other pairs",
+    method=lambda: "references of the author",
+    controls={"references of other authors": lambda: "references of other authors"},
+    criteria=[More("accuracy", by=0.3)],
+    seeds=5,
+    note="Texts of 64 letters: the share of 500 pairs of which the reference's author wrote the higher one. Each seed "
+    "has 80 policies of its own. Chance is 0.5, and the paper's accuracy 0.8.",
 )
-def recognises_authors() -> Finding:
-    scorer = discriminator(steps=60)
-    generator = torch.Generator().manual_seed(1)
-    pairs = same_policy_pairs([""], texts([Bigrams.any(1000 + i) for i in range(40)], 8, generator), 500, generator)
-    right, chance = pairwise_accuracy(scorer, pairs), pairwise_accuracy(scorer, pairs, shuffled=True)
-    return Finding(
-        measured={"same author scores higher": right, "references shuffled": chance},
-        criterion=">= 0.8, with references of 64 letters; between 0.4 and 0.6 with shuffled ones",
-        holds=right >= 0.8 and 0.4 <= chance <= 0.6,
-    )
+def recognises_authors(side: str, *, seed: int) -> dict[str, float]:
+    scorer = discriminator(steps=60, seed=seed)
+    generator = torch.Generator().manual_seed(1_000_000 + seed)
+    unseen = texts([Bigrams.any(80 * seed + 40 + i) for i in range(40)], 8, generator)
+    pairs = same_policy_pairs([""], unseen, 500, generator)
+    return {"accuracy": pairwise_accuracy(scorer, pairs, shuffled=side == "references of other authors")}
 
 
 @functools.cache

@@ -110,11 +110,14 @@ def align(
     rate: float = 0.5,
     outer_rate: float = 0.1,
     price: float = 0.0,
+    start: Tensor | None = None,
     watch: Callable[[Tensor, Tensor], None] | None = None,
 ) -> tuple[Tensor, Tensor]:
     """BARFI: rounds of `inner` steps of the policy, which goes on from where it was, and one step of Adam on phi along
-    d (value - price * gamma_phi) / d phi. Returns theta and phi. watch: sees both after every round."""
-    theta, phi = torch.zeros(problem.primary.numel(), dtype=torch.double), problem.naive().requires_grad_()
+    d (value - price * gamma_phi) / d phi. Returns theta and phi. start: the first theta; None is the uniform policy.
+    watch: sees both after every round."""
+    theta = torch.zeros(problem.primary.numel(), dtype=torch.double) if start is None else start
+    phi = problem.naive().requires_grad_()
     optimiser = torch.optim.Adam([phi], lr=outer_rate)
     for _ in range(rounds):
         theta = problem.settle(theta, phi.detach(), inner, rate)
