@@ -81,8 +81,8 @@ def _start(problem: Bilevel, seed: int) -> Tensor:
     seeds=5,
     trials=1,
     note="The paper's 0.9 against 0.2, from 550 exact inner steps. Each seed draws where the policy begins and what "
-    "the hint pays, 1.5 to 2.5. With entropy 0.1 instead of 0.3 and steps of 0.5 it fails where the hint pays more than "
-    "2: the policy is sure of the wrong goal before the reward has changed.",
+    "the hint pays, 1.5 to 2.5. With entropy 0.1 instead of 0.3 and steps of 0.5 it fails where the hint pays more "
+    "than 2: the policy is sure of the wrong goal before the reward has changed.",
 )
 def unlearns(side: Any, *, seed: int, step_size: float) -> dict[str, float]:
     paid = 1.5 + torch.rand((), generator=torch.Generator().manual_seed(seed)).item()
