@@ -1,6 +1,6 @@
 """These programs measure what the paper of BARFI claims."""
 
-from typing import Any
+import math
 
 import torch
 from torch import Tensor
@@ -66,17 +66,38 @@ def exact_gradient() -> Finding:
 SOLVER = ConjugateGradient(damping=0.1, iterations=20)
 
 
+Shares = tuple[float, float, float]  # of the learned, the world's and the hint's reward, as `Bilevel.naive` takes them
+
+
 def _start(problem: Bilevel, seed: int) -> Tensor:
+    """Returns a random policy's parameters."""
     generator = torch.Generator().manual_seed(seed)
     return 0.5 * torch.randn(problem.primary.numel(), generator=generator, dtype=torch.double)
+
+
+def _returns(problem: Bilevel, shares: Shares | None, rounds: int, rate: float, start: Tensor) -> list[float]:
+    """Returns the policy's return after every 50 inner updates, as shares of the best: under BARFI, or under fixed
+    shares of the rewards."""
+    values, theta = list[float](), start
+
+    def watch(theta: Tensor, _: Tensor | None = None) -> None:
+        values.append(problem.value(theta).item() / problem.best())
+
+    if shares is None:
+        align(problem, SOLVER, rounds=rounds, rate=rate, start=start, watch=watch)
+        return values
+    for _ in range(rounds):
+        theta = problem.settle(theta, problem.naive(shares), 50, rate)
+        watch(theta)
+    return values
 
 
 @effect(
     "It unlearns a hint that pays for the wrong goal.",
     kind="headline",
-    method=lambda: "BARFI",
+    method=lambda: None,
     controls={"the naive sum": lambda: (0.0, 1.0, 1.0)},
-    step_sizes=(0.125, 0.25, 0.5),
+    step_sizes=(0.125, 0.25, 0.5, 1.0),
     criteria=[More("share of the best", by=0.7)],
     seeds=5,
     trials=1,
@@ -84,44 +105,30 @@ def _start(problem: Bilevel, seed: int) -> Tensor:
     "the hint pays, 1.5 to 2.5. With entropy 0.1 instead of 0.3 and steps of 0.5 it fails where the hint pays more "
     "than 2: the policy is sure of the wrong goal before the reward has changed.",
 )
-def unlearns(side: Any, *, seed: int, step_size: float) -> dict[str, float]:
+def unlearns(shares: Shares | None, *, seed: int, step_size: float) -> dict[str, float]:
     paid = 1.5 + torch.rand((), generator=torch.Generator().manual_seed(seed)).item()
     problem = wrong_goal(paid, entropy=0.3)
-    start = _start(problem, seed)
-    if side == "BARFI":
-        theta, _ = align(problem, SOLVER, rounds=10, rate=step_size, start=start)
-    else:
-        theta = problem.settle(start, problem.naive(side), 550, step_size)
-    return {"share of the best": problem.value(theta).item() / problem.best()}
+    return {"share of the best": _returns(problem, shares, 11, step_size, _start(problem, seed))[-1]}
 
 
 @effect(
     "With a good hint where reward is far, it needs at most half of the plain agent's updates.",
     kind="headline",
-    method=lambda: "BARFI",
+    method=lambda: None,
     controls={"the world's reward alone": lambda: (0.0, 1.0, 0.0)},
-    step_sizes=(0.25, 0.5),
+    step_sizes=(0.25, 0.5, 1.0, 2.0, 4.0, 8.0),
     criteria=[Less("updates", times=0.5)],
     seeds=5,
     trials=1,
-    note="Updates until 0.9 of the best policy's return. Each seed draws where the policy begins. Updates are expected "
-    "ones, so that a far reward is weak instead of unseen. The naive sum of both rewards is as fast, without an outer "
-    "loop.",
+    refuted=True,
+    note="Updates until 0.9 of the best policy's return, of 2,000 at most, looked at after every 50. Each seed draws "
+    "where the policy begins. At steps of 0.5 for both it needs a seventh of the plain agent's; but updates are "
+    "expected ones, without noise that bounds the step, and with long steps the plain agent is nearly as fast.",
 )
-def hurries(side: Any, *, seed: int, step_size: float) -> dict[str, float]:
+def hurries(shares: Shares | None, *, seed: int, step_size: float) -> dict[str, float]:
     problem = good_hint()
-    theta, values = _start(problem, seed), list[float]()
-    if side == "BARFI":
-
-        def watch(theta: Tensor, _: Tensor) -> None:
-            values.append(problem.value(theta).item())
-
-        align(problem, SOLVER, rounds=10, rate=step_size, start=theta, watch=watch)
-    goal = 0.9 * problem.best()
-    while side != "BARFI" and len(values) < 40 and not (values and values[-1] >= goal):
-        theta = problem.settle(theta, problem.naive(side), 50, step_size)
-        values.append(problem.value(theta).item())
-    return {"updates": 50.0 * next((i for i, v in enumerate(values, start=1) if v >= goal), 40)}
+    values = _returns(problem, shares, 40, step_size, _start(problem, seed))
+    return {"updates": next((50.0 * i for i, value in enumerate(values, start=1) if value >= 0.9), math.nan)}
 
 
 @effect(

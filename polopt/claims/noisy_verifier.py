@@ -69,7 +69,7 @@ def _fooled(seed: int) -> tuple[TokenTree, Tensor, Tensor]:
     draws = torch.rand(4, generator=generator, dtype=torch.double)
     refused = 0.4 + 0.3 * draws[0]
     rho0 = (0.1 * draws)[None].clone()
-    rho0[0, 1] = 1 - refused + 0.1 + 0.2 * draws[1]
+    rho0[0, 1] = 1 - refused + 0.1 + 0.1 * draws[1]
     rho1 = torch.full((1, 4), 0.1, dtype=torch.double)
     rho1[0, 0] = refused
     return TokenTree.bandit([1.0, 0.0, 0.0, 0.0]), rho0, rho1
@@ -84,12 +84,13 @@ def _fooled(seed: int) -> tuple[TokenTree, Tensor, Tensor]:
     criteria=[More("right answer", by=0.9)],
     trials=1,
     note="Exact gradients over answers and verdicts, 200 steps; each seed draws how often each answer is misjudged. "
-    "The method knows these rates. Its control learns the wrong answer that is accepted most often.",
+    "The method knows these rates. One wrong answer fools the verifier: it is accepted more often than the right one.",
 )
 def hackable(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
     tree, rho0, rho1 = _fooled(seed)
     policy = learned(algorithm, tree, rho0, rho1, steps=200, rate=step_size)
-    return {"right answer": tree.log_probabilities(policy).detach().exp()[0, 0].item()}
+    right, fools, *_ = tree.log_probabilities(policy).detach().exp()[0].tolist()
+    return {"right answer": right, "answer that fools": fools}
 
 
 def _speeds(change: dict[str, Any]) -> tuple[float, float]:

@@ -48,19 +48,19 @@ def pairwise_accuracy(scorer: TextScorer, pairs: Pairs, shuffled: bool = False) 
 @effect(
     "Trained on 40 policies, it tells policies apart that it has never met.",
     kind="headline",
-    method=lambda: "references of the author",
-    controls={"references of other authors": lambda: "references of other authors"},
+    method=lambda: False,
+    controls={"references of other authors": lambda: True},
     criteria=[More("accuracy", by=0.3)],
     seeds=5,
     note="Texts of 64 letters: the share of 500 pairs of which the reference's author wrote the higher one. Each seed "
     "has 80 policies of its own. Chance is 0.5, and the paper's accuracy 0.8.",
 )
-def recognises_authors(side: str, *, seed: int) -> dict[str, float]:
+def recognises_authors(shuffled: bool, *, seed: int) -> dict[str, float]:
     scorer = discriminator(steps=60, seed=seed)
     generator = torch.Generator().manual_seed(1_000_000 + seed)
     unseen = texts([Bigrams.any(80 * seed + 40 + i) for i in range(40)], 8, generator)
     pairs = same_policy_pairs([""], unseen, 500, generator)
-    return {"accuracy": pairwise_accuracy(scorer, pairs, shuffled=side == "references of other authors")}
+    return {"accuracy": pairwise_accuracy(scorer, pairs, shuffled=shuffled)}
 
 
 @functools.cache
