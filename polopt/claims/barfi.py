@@ -75,19 +75,21 @@ def _start(problem: Bilevel, seed: int) -> Tensor:
     return 0.5 * torch.randn(problem.primary.numel(), generator=generator, dtype=torch.double)
 
 
-def _returns(problem: Bilevel, shares: Shares | None, rounds: int, rate: float, start: Tensor) -> list[float]:
-    """Returns the policy's return after every 50 inner updates, as shares of the best: under BARFI, or under fixed
-    shares of the rewards."""
+def _returns(
+    problem: Bilevel, shares: Shares | None, *, rounds: int, inner: int, rate: float, start: Tensor
+) -> list[float]:
+    """Returns the policy's return after each round of inner updates, as a share of the best: under BARFI, or under
+    fixed shares of the rewards."""
     values, theta = list[float](), start
 
     def watch(theta: Tensor, _: Tensor | None = None) -> None:
         values.append(problem.value(theta).item() / problem.best())
 
     if shares is None:
-        align(problem, SOLVER, rounds=rounds, rate=rate, start=start, watch=watch)
+        align(problem, SOLVER, rounds=rounds, inner=inner, rate=rate, start=start, watch=watch)
         return values
     for _ in range(rounds):
-        theta = problem.settle(theta, problem.naive(shares), 50, rate)
+        theta = problem.settle(theta, problem.naive(shares), inner, rate)
         watch(theta)
     return values
 
@@ -108,7 +110,8 @@ def _returns(problem: Bilevel, shares: Shares | None, rounds: int, rate: float, 
 def unlearns(shares: Shares | None, *, seed: int, step_size: float) -> dict[str, float]:
     paid = 1.5 + torch.rand((), generator=torch.Generator().manual_seed(seed)).item()
     problem = wrong_goal(paid, entropy=0.3)
-    return {"share of the best": _returns(problem, shares, 11, step_size, _start(problem, seed))[-1]}
+    values = _returns(problem, shares, rounds=11, inner=50, rate=step_size, start=_start(problem, seed))
+    return {"share of the best": values[-1]}
 
 
 @effect(
@@ -116,19 +119,19 @@ def unlearns(shares: Shares | None, *, seed: int, step_size: float) -> dict[str,
     kind="headline",
     method=lambda: None,
     controls={"the world's reward alone": lambda: (0.0, 1.0, 0.0)},
-    step_sizes=(0.25, 0.5, 1.0, 2.0, 4.0, 8.0),
+    step_sizes=(1.0, 2.0, 4.0, 8.0),
     criteria=[Less("updates", times=0.5)],
     seeds=5,
     trials=1,
-    refuted=True,
-    note="Updates until 0.9 of the best policy's return, of 2,000 at most, looked at after every 50. Each seed draws "
-    "where the policy begins. At steps of 0.5 for both it needs a seventh of the plain agent's; but updates are "
-    "expected ones, without noise that bounds the step, and with long steps the plain agent is nearly as fast.",
+    cost="slow",
+    note="Updates until 0.9 of the best policy's return, of 1,000 at most, five before each outer step. Each seed "
+    "draws where the policy begins. Updates are expected ones: a far reward is weak instead of unseen, and no noise "
+    "bounds the step; with steps of 16 the quotient is 10 to 40 updates.",
 )
 def hurries(shares: Shares | None, *, seed: int, step_size: float) -> dict[str, float]:
     problem = good_hint()
-    values = _returns(problem, shares, 40, step_size, _start(problem, seed))
-    return {"updates": next((50.0 * i for i, value in enumerate(values, start=1) if value >= 0.9), math.nan)}
+    values = _returns(problem, shares, rounds=200, inner=5, rate=step_size, start=_start(problem, seed))
+    return {"updates": next((5.0 * i for i, value in enumerate(values, start=1) if value >= 0.9), math.nan)}
 
 
 @effect(
