@@ -12,6 +12,7 @@ from polopt.algorithm import Algorithm
 from polopt.experience import Experience
 from polopt.policies.heads import HeadName
 from polopt.policies.network import NetworkPolicy
+from polopt.sampling.behaviour import single_decisions
 from polopt.worlds.control.rule import ControlRule
 from polopt.worlds.control.world import StepWorld
 
@@ -35,11 +36,15 @@ class FragmentWorldSource:
 
     def fragments(self, steps: int) -> Experience:
         """Plays `steps` further steps of every copy; see `FragmentSource`."""
+        return self.fragments_by(self.policy, steps)
+
+    def fragments_by(self, actor: NetworkPolicy, steps: int) -> Experience:
+        """Plays as `fragments`, by another policy; see `ActorSource`."""
         columns: dict[str, list[Tensor]] = {}
         if self.policy.normaliser is not None:
             self.policy.normaliser.advance()
         for _ in range(steps):
-            acted = self.policy.act(self.seen, self.generator)
+            acted = actor.act(self.seen, self.generator)
             after, reward, terminated, truncated, info = self.world.step(acted.action)
             found = {"observation": self.seen, "action": acted.action, "rollout_logp": acted.logp, "reward": reward}
             found |= {"terminated": terminated, "truncated": truncated}
@@ -86,7 +91,7 @@ def trained(
             before = policy.evaluate(batch, {"value"})
         fields = {"old_logp": before.logp, "value": before.value, "final_value": before.final_value}
         batch = algorithm.with_advantages(batch.replace(**fields))
-        flat = _single_decisions(batch)
+        flat = single_decisions(batch)
         for _ in range(epochs):
             order = torch.randperm(len(flat.mask), generator=shuffle)
             for rows in order.chunk(minibatches):
@@ -98,17 +103,6 @@ def trained(
         algorithm.step()
         each(step, batch)
     return policy
-
-
-def _single_decisions(batch: Experience) -> Experience:
-    """Returns the batch with a row for each decision."""
-    T = batch.mask.shape[1]
-    names = ("mask", "rollout_logp", "old_logp", "reward", "value", "final_value", "advantage", "value_target")
-    columns = {name: getattr(batch, name).flatten()[:, None] for name in names}
-    extras = {
-        name: value[:, :T].flatten(0, 1)[:, None] for name, value in batch.extras.items() if isinstance(value, Tensor)
-    }
-    return Experience(support=batch.support, extras=extras, **columns)
 
 
 @torch.no_grad()

@@ -236,6 +236,11 @@ class NetworkPolicy(nn.Module):
         """Returns a copy without gradient."""
         return copy.deepcopy(self).requires_grad_(False)
 
+    def twin(self) -> Self:
+        """Returns a copy with weights of its own, which normalises observations as this policy does at any time."""
+        shared = {} if self.normaliser is None else {id(self.normaliser): self.normaliser}
+        return copy.deepcopy(self, shared)
+
     def with_residual(self, *, std: float = 1.0, seed: int = 0) -> Self:
         """Returns a policy N(mu(s) + r(s), std^2) with this one's mean mu, frozen, and a correction r that learns.
 

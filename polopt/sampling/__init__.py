@@ -4,6 +4,7 @@ from polopt.backends.pool import FolderPool, LocalPool, Pool, PublishedGroup
 from polopt.sampling.allocation import allocate, allocate_exactly, apportioned, knapsack, knapsack_value, neyman
 from polopt.sampling.batch_buffer import WeightBank
 from polopt.sampling.batch_mixers import BatchMixer, WithDemonstrations, WithSolutions, WithTexts
+from polopt.sampling.behaviour import BehaviourUpdate, RecentFragments
 from polopt.sampling.diversity import distinct, edit_distance, mean_edit_distance, self_bleu
 from polopt.sampling.filters import (
     ExtremeRows,
@@ -61,6 +62,7 @@ __all__ = [
     "AveragedPolicy",
     "BaseRate",
     "BatchMixer",
+    "BehaviourUpdate",
     "ConsecutiveTasks",
     "Curriculum",
     "Demonstrations",
@@ -96,6 +98,7 @@ __all__ = [
     "PublishedGroup",
     "RatedAnswers",
     "RawTexts",
+    "RecentFragments",
     "ReferenceMixture",
     "Replay",
     "ResampledRows",

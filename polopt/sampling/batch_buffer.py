@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from polopt.experience import Experience
 from polopt.fields import SHAPES
-from polopt.support import ByEntropy, Support
+from polopt.support import ByEntropy, Density, Support
 
 EXTRA = "extras/"
 
@@ -29,6 +29,7 @@ def packed(experience: Experience) -> dict[str, Tensor]:
     return {
         **{name: value.detach().clone() for name, value in {**fields, **extras}.items()},
         "support": torch.tensor(numbers, dtype=torch.float64),
+        "density": torch.tensor(isinstance(support, Density)),
         "horizon": torch.tensor(-1 if experience.horizon is None else experience.horizon),
     }
 
@@ -39,8 +40,9 @@ def unpacked(tensors: Mapping[str, Tensor]) -> Experience:
     by_entropy = ByEntropy(rule[0], rule[1], rule[2], rule[3], released=bool(rule[4])) if rule else None
     horizon = int(tensors["horizon"])
     fields: dict[str, Any] = {name: tensors[name] for name in SHAPES if name in tensors}
+    kind = Density if tensors["density"] else Support
     return Experience(
-        support=Support(temperature=temperature, top_k=int(top_k), top_p=top_p, by_entropy=by_entropy),
+        support=kind(temperature=temperature, top_k=int(top_k), top_p=top_p, by_entropy=by_entropy),
         horizon=None if horizon < 0 else horizon,
         extras={name.removeprefix(EXTRA): value for name, value in tensors.items() if name.startswith(EXTRA)},
         **fields,
@@ -70,6 +72,19 @@ class VariableBuffers(nn.Module):
         # Buffers of the right shapes, into which the tensors are then copied.
         self._store({name: torch.empty_like(value) for name, value in kept.items() if name != "count"})
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
+
+
+class TensorStore(VariableBuffers):
+    """Tensors by name, as buffers of a module."""
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Returns the stored tensors."""
+        return {name: value for name, value in self.named_buffers() if name != "count"}
+
+    def keep(self, tensors: Mapping[str, Tensor]) -> None:
+        """Replaces the stored tensors by copies of these."""
+        self._store({name: value.detach().clone() for name, value in tensors.items()})
+        self.get_buffer("count").fill_(len(tensors))
 
 
 class WeightBank(VariableBuffers):

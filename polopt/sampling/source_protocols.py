@@ -234,6 +234,20 @@ class FragmentSource(Protocol):
         ...
 
 
+class ActorSource(FragmentSource, Protocol):
+    """A source of fragments that copies of its policy with other weights can play.
+
+    policy: the learner. generator: the random generator of the source; its state is part of a checkpoint.
+    """
+
+    policy: Any
+    generator: torch.Generator
+
+    def fragments_by(self, actor: Any, steps: int) -> Experience:
+        """Returns what `fragments` does, of decisions of `actor`, a policy like the learner."""
+        ...
+
+
 class TransitionSource(Protocol):
     """A source that stores the transitions of its environments."""
 
@@ -306,6 +320,7 @@ class LoggedTransitionSource(Protocol):
 # Capability -> the protocol of the sources that have it. "steps" and "mixtures" have no member: such sources play
 # requests with a `lookahead`, and with a `mixture`.
 CAPABILITIES: Mapping[str, type] = {
+    "actors": ActorSource,
     "continuations": ContinuingSource,
     "demonstrations": DemonstrationSource,
     "encoding": EncodingSource,
@@ -326,7 +341,7 @@ CAPABILITIES: Mapping[str, type] = {
     "weights": WeightSource,
 }
 # Capabilities of sources of environments that are stepped.
-STEPPED = frozenset({"fragments", "goal_transitions", "logged_transitions", "transitions"})
+STEPPED = frozenset({"actors", "fragments", "goal_transitions", "logged_transitions", "transitions"})
 
 
 def members_of(protocol: type) -> frozenset[str]:

@@ -126,9 +126,8 @@ class ControlDomain(NetworkDomain):
         if not goal_size(self.evaluated):
             return None
         spec = self.recipe.environment
-        plain = gymnasium.make(spec.id, **spec.settings)
-        found: ComputeReward | None = getattr(plain.unwrapped, "compute_reward", None)
-        return found
+        world = gymnasium.make(spec.id, **spec.settings).unwrapped
+        return getattr(world, "compute_reward", None)
 
     def _check_head(self, stage: str, algorithm: Algorithm) -> None:
         """Refuses an algorithm that reads of the policy what its head has not."""
@@ -344,7 +343,8 @@ class ControlDomain(NetworkDomain):
         if "episode_return" not in experience.extras:  # single transitions
             return
         over = experience.terminated | experience.truncated
-        for row, column in over.nonzero().tolist():
+        age = experience.extras.get("age", torch.zeros(len(over)))  # episodes of earlier batches are logged already
+        for row, column in (over & (age == 0).to(over.device)[:, None]).nonzero().tolist():
             yield {
                 "copy": row,
                 "return": float(experience.extras["episode_return"][row, column]),

@@ -11,6 +11,7 @@ from torch import Generator, Tensor
 
 from polopt.errors import RunError
 from polopt.experience import Experience
+from polopt.policies.network import NetworkPolicy
 from polopt.sampling import transition_rows
 from polopt.sampling.hindsight import GoalStrategy, goal_places
 from polopt.training.control.replay_source import ReplaySource
@@ -103,11 +104,11 @@ class GoalReplaySource(ReplaySource):
         self._episode = self._step_number = torch.zeros(0, dtype=torch.int64)
         self._rows: dict[str, Tensor] = {}
 
-    def fragments(self, steps: int, *, greedy: bool = False) -> Experience:
+    def fragments(self, steps: int, *, greedy: bool = False, actor: NetworkPolicy | None = None) -> Experience:
         """See `StepSource.fragments`."""
         if self._seen is None:
             self._begin(torch.ones(self.rows, dtype=torch.bool))
-        played = super().fragments(steps, greedy=greedy)
+        played = super().fragments(steps, greedy=greedy, actor=actor)
         mask, over = played.mask.cpu(), (played.terminated | played.truncated).cpu()
         marks = {name: torch.zeros_like(mask, dtype=torch.int64) for name in MARKS}
         for t in range(steps):

@@ -111,9 +111,9 @@ class ReplaySource(StepSource):
         self._weighted: WeightedLog | None = None
         self._ended: list[tuple[float, float, bool]] = []
 
-    def fragments(self, steps: int, *, greedy: bool = False) -> Experience:
+    def fragments(self, steps: int, *, greedy: bool = False, actor: NetworkPolicy | None = None) -> Experience:
         """See `StepSource.fragments`."""
-        played = super().fragments(steps, greedy=greedy)
+        played = super().fragments(steps, greedy=greedy, actor=actor)
         over = played.terminated | played.truncated
         columns = (played.extras["episode_return"], played.extras["episode_length"], played.truncated)
         self._ended += zip(*(column[over].tolist() for column in columns), strict=True)

@@ -65,8 +65,10 @@ class StepSource:
         self.policy_input = policy_input
         self._width = 0 if policy_input is None else policy_input.width(policy.space.dimensions)
 
-    def fragments(self, steps: int, *, greedy: bool = False) -> Experience:
+    def fragments(self, steps: int, *, greedy: bool = False, actor: NetworkPolicy | None = None) -> Experience:
         """Plays `steps` further steps, T, of each of the N copies; the most likely action in each if greedy.
+
+        actor: the policy that acts, in place of the learner.
 
         Returns mask, rollout_logp, reward, terminated and truncated [N, T], group [N], `extras["observation"]` [N, T +
         1, D], `extras["action"]` [N, T] or [N, T, A], and `extras["episode_return"]` and `extras["episode_length"]` [N,
@@ -75,6 +77,7 @@ class StepSource:
         where `observation` already has the next episode's first.
         """
         begun = time.perf_counter()
+        actor = self.policy if actor is None else actor
         if self._seen is None:
             self._reset()
         assert self._seen is not None
@@ -92,7 +95,7 @@ class StepSource:
             if self.policy_input is not None:
                 self._write(self.policy_input.name, t, self._given, steps)
                 seen = torch.cat([seen, self._given.to(seen)], -1)
-            acted = self.policy.act(seen, self.generator, greedy=greedy, legal=legal)
+            acted = actor.act(seen, self.generator, greedy=greedy, legal=legal)
             self._write("action", t, acted.action, steps)
             self._write("rollout_logp", t, acted.logp, steps)
             observation, legal = self._step(t, steps, acted.action)
@@ -107,6 +110,10 @@ class StepSource:
             self.normaliser.observe(batch.extras["observation"][:, :-1][batch.mask])
         self._seconds += time.perf_counter() - begun
         return batch
+
+    def fragments_by(self, actor: NetworkPolicy, steps: int) -> Experience:
+        """Plays as `fragments`, by another policy."""
+        return self.fragments(steps, actor=actor)
 
     def _write(self, name: str, t: int, value: Tensor, size: int) -> None:
         """Writes a column of the fragment; the first one allocates all of them, [size, N, ...]."""
