@@ -234,14 +234,16 @@ class FragmentSource(Protocol):
         ...
 
 
-class ActorSource(FragmentSource, Protocol):
-    """A source of fragments that copies of its policy with other weights can play.
+class RandomSource(Protocol):
+    """A source with a random generator, whose state is part of a checkpoint."""
 
-    policy: the learner. generator: the random generator of the source; its state is part of a checkpoint.
-    """
+    generator: torch.Generator
+
+
+class ActorSource(FragmentSource, RandomSource, Protocol):
+    """A source of fragments that copies of its policy with other weights can play. policy: the learner."""
 
     policy: Any
-    generator: torch.Generator
 
     def fragments_by(self, actor: Any, steps: int) -> Experience:
         """Returns what `fragments` does, of decisions of `actor`, a policy like the learner."""

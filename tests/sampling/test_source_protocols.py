@@ -103,7 +103,7 @@ ROLLOUTS = CAPABILITIES.keys() - STEPPED - {"weights"}
 SOURCES = [
     (LanguageSource, ROLLOUTS),
     (TreeSource, ROLLOUTS),
-    (StepSource, {"fragments"}),
+    (StepSource, {"actors", "fragments"}),
     (ReplaySource, STEPPED - {"goal_transitions"}),
     (GoalReplaySource, STEPPED),
     (PointSource, {"demonstrations", "pairs", "rated", "steps", "weights"}),
@@ -131,6 +131,7 @@ WANTING = {
     "fragments": po.sampling.Fragments(),
     "goal_transitions": po.sampling.HindsightReplay(),
     "gradient_norms": po.sampling.Rollouts(budget=po.methods.gvm.GradientVarianceAllocator()),
+    "actors": po.sampling.RecentFragments(behaviour=po.sampling.BehaviourUpdate()),
     "imported_answers": po.methods.sapo_swarm.Swarm(),
     "logged_transitions": po.sampling.TransitionReplay(logged=1.0),
     "pairs": po.sampling.PreferencePairs(),
