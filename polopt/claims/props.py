@@ -80,7 +80,7 @@ def ppo() -> Algorithm:
     budget="decisions",
     cost="slow",
     note="Share of the best expected reward, 0 of uniform choices: mean over 40 batches of 40 decisions, 5 epochs. "
-    "Rewards and first policy differ from seed to seed. With ten seeds, on which a gain of 0.02 was asked for, the gain "
+    "Rewards and first policy differ from seed to seed. With ten seeds, and a gain of 0.02 asked for, the gain "
     "over PPO on two batches was 0.042 (0.003 to 0.081).",
 )
 def learns_sooner(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
