@@ -4,6 +4,8 @@ from polopt.networks.choices import ChoiceNetwork
 from polopt.networks.critics import QNetwork, Temperature, ValueNetwork
 from polopt.networks.learned import LearnedNetwork, critic
 from polopt.networks.parts import INPUTS, Network, Space
+from polopt.networks.perceptron import Activation, perceptron
+from polopt.networks.primitives import MovementPrimitive
 from polopt.networks.relabel import Relabel
 from polopt.networks.residual import ResidualNetwork
 from polopt.networks.responses import response_networks
@@ -13,9 +15,11 @@ from polopt.networks.vectors import VectorNetwork
 
 __all__ = [
     "INPUTS",
+    "Activation",
     "ChoiceNetwork",
     "LearnedNetwork",
     "Limbs",
+    "MovementPrimitive",
     "Network",
     "QNetwork",
     "Relabel",
@@ -28,5 +32,6 @@ __all__ = [
     "ValueNetwork",
     "VectorNetwork",
     "critic",
+    "perceptron",
     "response_networks",
 ]

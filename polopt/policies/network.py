@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import copy
-import itertools
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -16,13 +15,12 @@ from torch import Generator, Tensor, nn
 
 from polopt.evaluation import Evaluation
 from polopt.experience import Experience
-from polopt.networks import ResidualNetwork, Space, Trunk
+from polopt.networks import Activation, ResidualNetwork, Space, Trunk, perceptron
 from polopt.part import build
 from polopt.policies.heads import LOG_STD, Action, Bounded, HeadError, HeadName, Law, head_of
 from polopt.policies.normaliser import ObservationNormaliser
 
 __all__ = ["LOG_STD", "Action", "Activation", "NetworkPolicy"]
-Activation = Literal["tanh", "relu"]
 _NO_SUM = (
     "NetworkPolicy: a residual is added to the mean of a gaussian head, by perceptrons that read observations as they "
     "are; found head = {!r}, trunk = {!r:.60} and normalise = {}"
@@ -99,8 +97,8 @@ class NetworkPolicy(nn.Module):
         self.actor: nn.Module
         self.critic: nn.Module
         if trunk is None:
-            self.actor = _perceptron([*layers, self.head.outputs], activation, 0.01, generator)
-            self.critic = _perceptron([*layers, 1], activation, 1.0, generator)
+            self.actor = perceptron([*layers, self.head.outputs], activation, 0.01, generator)
+            self.critic = perceptron([*layers, 1], activation, 1.0, generator)
         else:
             trunk = trunk if isinstance(trunk, Trunk) else build(dict(trunk))
             if normalise and not trunk.normalised:
@@ -273,15 +271,3 @@ class NetworkPolicy(nn.Module):
         made = cls(**json.loads((folder / "config.json").read_text(encoding="utf-8")))
         made.load_state_dict(load_file(folder / "model.safetensors"))
         return made
-
-
-def _perceptron(widths: list[int], activation: Activation, gain: float, generator: Generator) -> nn.Sequential:
-    """Returns layers with orthogonal weights of gain sqrt(2), the last one of `gain`, and biases of 0."""
-    layers: list[nn.Module] = []
-    for i, (inner, outer) in enumerate(itertools.pairwise(widths)):
-        last = i == len(widths) - 2
-        layer = nn.Linear(inner, outer)
-        nn.init.orthogonal_(layer.weight, gain if last else math.sqrt(2), generator=generator)
-        nn.init.zeros_(layer.bias)
-        layers += [layer] if last else [layer, nn.Tanh() if activation == "tanh" else nn.ReLU()]
-    return nn.Sequential(*layers)

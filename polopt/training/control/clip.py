@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium
@@ -22,22 +22,24 @@ Frame = np.ndarray
 
 
 def rendered_episode(
-    id: str,
-    settings: dict[str, Any],
+    make: Callable[..., gymnasium.Env[Any, Any]],
     policy: NetworkPolicy,
     *,
     seed: int,
     greedy: bool,
     policy_input: PolicyInput | None = None,
 ) -> tuple[list[Frame], float] | None:
-    """Plays one episode. Returns its frames, [H, W, 3] uint8, at most `PICTURES` of them, and the seconds of each; None
-    if the environment does not render to arrays, or what it renders with is not installed."""
+    """Plays one episode of an environment that `make` makes.
+
+    Returns its frames, [H, W, 3] uint8, at most `PICTURES` of them, and the seconds of each; None if the environment
+    does not render to arrays, or what it renders with is not installed.
+    """
     try:
-        plain = gymnasium.make(id, **settings)
+        plain = make()
         plain.close()
         if "rgb_array" not in plain.metadata.get("render_modes", ()):
             return None
-        environments = SyncVectorEnv([lambda: gymnasium.make(id, render_mode="rgb_array", **settings)])
+        environments = SyncVectorEnv([lambda: make(render_mode="rgb_array")])
         frames = _played(environments, policy, seed, greedy, policy_input)
     except (gymnasium.error.Error, TypeError, ValueError, ImportError):
         return None

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import gymnasium
 import torch
 from gymnasium.spaces import Box, Dict, Discrete
 from gymnasium.vector import VectorEnv
@@ -29,6 +29,7 @@ from polopt.policies.rule import RulePolicy
 from polopt.sampling import HindsightReplay, PolicyInput, TransitionReplay, policy_input_of
 from polopt.sampling.source_protocols import STEPPED
 from polopt.training.control.clip import animated_png, rendered_episode
+from polopt.training.control.environments import make_copies, make_one
 from polopt.training.control.goal_source import ComputeReward, GoalReplaySource
 from polopt.training.control.logged import FURTHER, load_transitions
 from polopt.training.control.policies import policy_for
@@ -125,9 +126,7 @@ class ControlDomain(NetworkDomain):
         """Returns the reward of goals, of an environment that nothing else uses."""
         if not goal_size(self.evaluated):
             return None
-        spec = self.recipe.environment
-        world = gymnasium.make(spec.id, **spec.settings).unwrapped
-        return getattr(world, "compute_reward", None)
+        return getattr(make_one(self.recipe.environment).unwrapped, "compute_reward", None)
 
     def _check_head(self, stage: str, algorithm: Algorithm) -> None:
         """Refuses an algorithm that reads of the policy what its head has not."""
@@ -268,13 +267,7 @@ class ControlDomain(NetworkDomain):
         return load_transitions(path, "transitions", observations=space.observations, action=action, inputs=inputs)
 
     def _environments(self, copies: int) -> VectorEnv:
-        spec = self.recipe.environment
-        mode = None if spec.vectorization == "auto" else spec.vectorization
-        try:
-            environments = gymnasium.make_vec(spec.id, num_envs=copies, vectorization_mode=mode, **spec.settings)
-        except (gymnasium.error.Error, TypeError, ValueError, ImportError) as error:
-            reason = " ".join(str(error).split())[:300]
-            raise ConfigError(f"environment.id = {spec.id!r:.60} cannot be made: {reason}") from None
+        environments = make_copies(self.recipe.environment, copies)
         self._opened.append(environments)
         return environments
 
@@ -286,14 +279,11 @@ class ControlDomain(NetworkDomain):
     def save(self, folder: Path) -> None:
         """Writes the policy, and a clip of one episode if the environment renders."""
         super().save(folder)
-        spec, evaluation = self.recipe.environment, self.recipe.evaluation
-        seed = self.recipe.seed_of("clip")
         found = rendered_episode(
-            spec.id,
-            spec.settings,
+            functools.partial(make_one, self.recipe.environment),
             self.policy,
-            seed=seed,
-            greedy=evaluation.greedy,
+            seed=self.recipe.seed_of("clip"),
+            greedy=self.recipe.evaluation.greedy,
             policy_input=self._evaluation_input(list(self.algorithms)[-1]),
         )
         if found is not None:

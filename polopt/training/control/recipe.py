@@ -21,11 +21,19 @@ class EnvironmentSpec(Config):
     vectorization: how its copies are stepped: "vector_entry_point" all at once, in the environment's own vectorised
         version; "sync" one after another; "async" each in a process of its own. "auto" takes the vectorised version
         if the environment registers one, else "sync".
+    chunk: actions in a decision, which are played one after the other without a look at what they lead to; its reward
+        is the sum of theirs. Steps and discounts are of decisions.
     """
 
     id: str
     settings: PlainMap = pydantic.Field(default_factory=dict)
     vectorization: Literal["auto", "sync", "async", "vector_entry_point"] = "auto"
+    chunk: Positive = 1
+    unused: ClassVar[tuple[str, ...]] = ("chunk",)
+
+    @pydantic.model_serializer(mode="wrap")
+    def _without_unused(self, handler: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return without_defaults(self, handler(self), self.unused)
 
 
 class NetworkSpec(Config):

@@ -5,6 +5,7 @@ Importing this package registers them, as polopt/Fishery-v0. It needs gymnasium.
 
 import gymnasium
 
+from polopt.worlds.control.chunks import ActionChunk, ChunkedWorld
 from polopt.worlds.control.coverage import Coverage, FrontierRule, RandomWalk
 from polopt.worlds.control.embodiments import EMBODIMENTS, EmbodiedNavigation, GoToGoal
 from polopt.worlds.control.fishery import (
@@ -22,7 +23,9 @@ from polopt.worlds.control.world import StepWorld
 
 __all__ = [
     "EMBODIMENTS",
+    "ActionChunk",
     "CautionaryRule",
+    "ChunkedWorld",
     "CombinationLock",
     "ConstantEscapement",
     "ConstantMortality",

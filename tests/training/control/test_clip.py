@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import base64
 import io
 import re
@@ -69,7 +70,7 @@ def test_pictures_of_an_episode() -> None:
     pytest.importorskip("PIL")
     from PIL import Image
 
-    found = rendered_episode("Drawn-v0", {}, steady(), seed=1, greedy=True)
+    found = rendered_episode(functools.partial(gymnasium.make, "Drawn-v0"), steady(), seed=1, greedy=True)
     assert found is not None
     frames, seconds = found
     stride = 3  # 230 pictures, of which at most 100 are kept
