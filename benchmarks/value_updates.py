@@ -1,0 +1,183 @@
+"""Updates a second of value-based and offline methods beside stable-baselines3 and d3rlpy.
+
+python -m benchmarks.value_updates --folder F     installs the peers into F/peers once, and measures
+
+A log of 100,000 random transitions with observations of 17 numbers and actions of 6, or of 6 choices, is in each side's
+own store. An update draws 256 transitions and takes one step of every network that the method has, of two hidden layers
+of 256, at the sides' common settings. One thread each, processor time; the sides run in turn, `REPEATS` times.
+Results are in benchmarks/results/value_updates.{json,md}.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from gymnasium.spaces import Box, Discrete
+
+from benchmarks import table
+from benchmarks.methods import ROOT
+from benchmarks.spec import HERE
+from benchmarks.value_peers import install
+from polopt.metrics import t_interval
+from polopt.training import recipe as recipes
+from polopt.training.control.domain import ControlDomain
+from polopt.training.control.recipe import ControlRecipe
+from polopt.training.learner import Learner
+
+RESULTS = HERE / "results" / "value_updates"
+D, A, ROWS, BATCH, HIDDEN = 17, 6, 100_000, 256, 256
+MINIBATCHES, REPEATS = 50, 5  # updates between two readings of the clock
+METHODS: dict[str, tuple[str, dict[str, Any], str]] = {
+    "dqn": ("stable-baselines3", {"epsilon": 0.0, "explore": 0, "start": 0}, "action_values"),
+    "sac": ("stable-baselines3", {"start": 0}, "squashed_gaussian"),
+    "td3": ("stable-baselines3", {"start": 0, "noise": 0.0}, "deterministic"),
+    "iql": ("d3rlpy", {}, "gaussian"),
+    "cql": ("d3rlpy", {}, "squashed_gaussian"),
+}
+Update = Callable[[], None]
+
+
+class RandomWorld(gymnasium.Env[Any, Any]):
+    """Observations and rewards that are noise. choices: whether actions are choices."""
+
+    def __init__(self, choices: bool = False) -> None:
+        self.observation_space = Box(-np.inf, np.inf, (D,), np.float32)
+        self.action_space = Discrete(A) if choices else Box(-1, 1, (A,), np.float32)
+        self.draw = np.random.default_rng(0)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        return self.draw.normal(size=D).astype(np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        return self.draw.normal(size=D).astype(np.float32), 0.0, False, False, {}
+
+
+gymnasium.register("RandomWorld-v0", entry_point=RandomWorld, max_episode_steps=1000)
+
+
+def log_of(choices: bool) -> dict[str, np.ndarray]:
+    """Returns random transitions, of episodes of 1,000."""
+    draw = np.random.default_rng(1)
+    seen = draw.normal(size=(ROWS + 1, D)).astype(np.float32)
+    action = draw.integers(A, size=ROWS) if choices else draw.uniform(-1, 1, (ROWS, A)).astype(np.float32)
+    ends = np.arange(1, ROWS + 1) % 1000 == 0
+    return {
+        "observation": seen[:-1],
+        "next_observation": seen[1:],
+        "action": action,
+        "reward": draw.normal(size=ROWS).astype(np.float32),
+        "terminated": ends,
+        "truncated": np.zeros(ROWS, bool),
+    }
+
+
+def ours(method: str, log: Path) -> Update:
+    """Returns a function that takes `MINIBATCHES` updates of polopt, as a run takes them."""
+    _, settings, head = METHODS[method]
+    changes = {
+        "environment": {"id": "RandomWorld-v0", "settings": {"choices": method == "dqn"}},
+        "transitions": str(log),
+        "threads": 1,
+        "policy": {"hidden": [HIDDEN, HIDDEN], "activation": "relu", "head": head},
+        "stages.rl.method": {"name": method, **settings, "batch": BATCH * MINIBATCHES},
+        "stages.rl.but": {"sampling.logged": 1.0, "sampling.rows": BATCH * MINIBATCHES},
+        "stages.rl.minibatches": MINIBATCHES,
+        "stages.rl.steps": 10**6,
+    }
+    recipe = ControlRecipe.require(recipes.load("pendulum", changes))
+    domain = ControlDomain(recipe)
+    domain.use_folder(Path(tempfile.mkdtemp()))
+    algorithm, source = domain.algorithms["rl"], domain.source("rl")
+    learner = Learner(domain.policy, algorithm, recipe.stages["rl"], torch.Generator().manual_seed(0))
+
+    def update() -> None:
+        rows = algorithm.with_advantages(algorithm.sampling(source))
+        learner.update(rows, 0)
+
+    return update
+
+
+def of_sb3(method: str, log: Path) -> Update:
+    import stable_baselines3 as sb3
+    from stable_baselines3.common.logger import Logger
+
+    columns, world = np.load(log), RandomWorld(method == "dqn")
+    kind = {"dqn": sb3.DQN, "sac": sb3.SAC, "td3": sb3.TD3}[method]
+    model: Any = kind(
+        "MlpPolicy",
+        world,
+        policy_kwargs={"net_arch": [HIDDEN, HIDDEN]},
+        device="cpu",
+        buffer_size=ROWS,
+        batch_size=BATCH,
+    )
+    model.set_logger(Logger(None, []))
+    for i in range(ROWS):
+        row = {name: columns[name][i : i + 1] for name in columns}
+        action = row["action"][:, None] if method == "dqn" else row["action"]
+        model.replay_buffer.add(
+            row["observation"], row["next_observation"], action, row["reward"], row["terminated"], [{}]
+        )
+    return lambda: model.train(gradient_steps=MINIBATCHES, batch_size=BATCH)
+
+
+def of_d3rlpy(method: str, log: Path) -> Update:
+    import d3rlpy
+
+    columns = np.load(log)
+    data = d3rlpy.dataset.MDPDataset(
+        observations=columns["observation"],
+        actions=columns["action"],
+        rewards=columns["reward"],
+        terminals=columns["terminated"].astype(np.float32),
+    )
+    config: Any = {"iql": d3rlpy.algos.IQLConfig, "cql": d3rlpy.algos.CQLConfig}[method](batch_size=BATCH)
+    model = config.create(device=False)
+    model.build_with_dataset(data)
+
+    def update() -> None:
+        for _ in range(MINIBATCHES):
+            model.update(data.sample_transition_batch(BATCH))
+
+    return update
+
+
+def rates(method: str, peers: Path) -> dict[str, list[float]]:
+    """Returns the updates a second of each side, in turn."""
+    sys.path.append(str(peers))
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "log.npz"
+        np.savez(log, **log_of(method == "dqn"))  # type: ignore[arg-type]
+        theirs = of_sb3 if METHODS[method][0] == "stable-baselines3" else of_d3rlpy
+        sides = {"polopt": ours(method, log), "peer": theirs(method, log)}
+        found: dict[str, list[float]] = {name: [] for name in sides}
+        for update in sides.values():
+            update()
+        for _ in range(REPEATS):
+            for name, update in sides.items():
+                begun = time.process_time()
+                for _ in range(4):
+                    update()
+                found[name].append(4 * MINIBATCHES / (time.process_time() - begun))
+    return found
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--only", nargs="*", default=[*METHODS])
+    options = parser.parse_args()
+    for method in options.only:
+        found = rates(method, install(options.folder))
+        print(method, {k: [round(x) for x in v] for k, v in found.items()})
