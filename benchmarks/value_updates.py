@@ -122,12 +122,11 @@ def of_sb3(method: str, log: Path) -> Update:
         batch_size=BATCH,
     )
     model.set_logger(Logger(None, []))
-    for i in range(ROWS):
-        row = {name: columns[name][i : i + 1] for name in columns}
-        action = row["action"][:, None] if method == "dqn" else row["action"]
-        model.replay_buffer.add(
-            row["observation"], row["next_observation"], action, row["reward"], row["terminated"], [{}]
-        )
+    kept = {"observations": "observation", "next_observations": "next_observation", "rewards": "reward"}
+    for name, column in (kept | {"actions": "action", "dones": "terminated"}).items():
+        buffer = getattr(model.replay_buffer, name)
+        buffer[:] = columns[column].reshape(buffer.shape)
+    model.replay_buffer.full = True
     return lambda: model.train(gradient_steps=MINIBATCHES, batch_size=BATCH)
 
 
