@@ -87,6 +87,7 @@ LOOPS = (
         po.sampling.PolicyInput,
         networks.Network,
         networks.Relabel,
+        po.sampling.BehaviourUpdate,
     ),
     *(po.sampling.EntropyTemperature, po.sampling.Lookahead, po.backends.Pool),
     # A solver's: see tests/solvers.

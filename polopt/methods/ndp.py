@@ -17,7 +17,7 @@ from polopt.networks import MovementPrimitive
     ),
     changes="The policy's last layer is a dynamical system: a movement from the present state to a goal.",
     room="objectives",
-    tier="faithful",
+    tier="proven",
 )
 def ndp(
     *,

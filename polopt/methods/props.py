@@ -16,7 +16,7 @@ from polopt.sampling import BehaviourUpdate, RecentFragments
     ),
     changes="A behaviour policy, renewed every few decisions, makes likelier what the batch has too little of.",
     room="sampling",
-    tier="faithful",
+    tier="proven",
 )
 def props(
     *,
