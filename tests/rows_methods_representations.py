@@ -7,6 +7,7 @@ from batches import SampleBatch, poisoned, random_batch
 from battery import PartRow
 
 from polopt.methods.a2pr import AdvantageAutoencoderLoss, AdvantageGuidedError, LowerNextValue
+from polopt.methods.h2o import RealTransitionWeight, SimulatedOddsLoss, SimulatedValuePenalty
 from polopt.methods.metra import MetricEncoderLoss, MultiplierLoss
 from polopt.methods.zero_shot_rl import (
     ForwardBackwardLoss,
@@ -35,6 +36,8 @@ def vectors_batch(seed: int = 0, clean: bool = False, D: int = 3) -> SampleBatch
         NetworkOutput("backward", next=True): normal(B, T, D),
         NetworkOutput("backward", target=True, next=True): normal(B, T, D),
         NetworkOutput("value"): normal(B, T),
+        NetworkOutput("action_odds"): normal(B, T, 1),
+        NetworkOutput("transition_odds"): normal(B, T, 1),
         NetworkOutput("autoencoder"): normal(B, T, 5 * D),
         NetworkOutput("action"): normal(B, T, D),
         NetworkOutput("action", proposal=Proposal()): normal(B, T, D),
@@ -45,14 +48,26 @@ def vectors_batch(seed: int = 0, clean: bool = False, D: int = 3) -> SampleBatch
         NetworkOutput("critic", column="candidate_actions"): normal(B, T, 1, 2),
     }
     extras = {"candidate_actions": normal(B, T, 1, D), "skill": normal(B, T, D), "task_vector": normal(B, T, D)}
+    extras |= {"dynamics_gap": normal(B, T)}
     if not clean:
         outputs = {k: poisoned(v, batch.mask) for k, v in outputs.items()}
         extras = {k: poisoned(v, batch.mask) for k, v in extras.items()}
+    extras["logged"] = torch.rand(B, T, generator=g) < 0.5
     leaves = batch.leaves | {output.name: value.requires_grad_() for output, value in outputs.items()}
     return SampleBatch(batch.experience.replace(extras=extras), leaves)
 
 
 OBJECTIVES = {
+    "odds of the simulator": PartRow(SimulatedOddsLoss(), honest=None, batch=vectors_batch),
+    "simulated values": PartRow(
+        NetworkRegression(
+            target=Backup(next=LowerNextValue()),
+            weights=[RealTransitionWeight()],
+            regularise=[SimulatedValuePenalty()],
+        ),
+        honest=None,
+        batch=vectors_batch,
+    ),
     "autoencoder of good actions": PartRow(AdvantageAutoencoderLoss(), honest=None, batch=vectors_batch),
     "the better of two actions": PartRow(
         ValueAscent(regularise=[AdvantageGuidedError(threshold=-0.5)]), honest=None, batch=vectors_batch

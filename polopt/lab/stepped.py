@@ -9,10 +9,11 @@ from torch import Generator, Tensor
 
 from polopt.algorithm import Algorithm
 from polopt.experience import Experience
+from polopt.lab.transitions import Log, LogSource
 from polopt.network_training import NetworkTraining
 from polopt.policies.heads import HeadName
 from polopt.policies.network import NetworkPolicy
-from polopt.sampling import PolicyInput, policy_input_of, transition_rows
+from polopt.sampling import LogWeights, PolicyInput, policy_input_of, transition_rows
 
 
 class SteppedWorld:
@@ -41,12 +42,19 @@ class SteppedWorld:
 class StoredWorldSource:
     """A source of transitions of copies of a world, all of which are stored.
 
-    A draw of `rows` takes the latest `capacity` transitions, uniformly and with replacement.
+    A draw of `rows` takes the latest `capacity` transitions, uniformly and with replacement. log: of its logged ones.
     """
 
     def __init__(
-        self, world: SteppedWorld, policy: NetworkPolicy, copies: int, generator: Generator, given: PolicyInput | None
+        self,
+        world: SteppedWorld,
+        policy: NetworkPolicy,
+        copies: int,
+        generator: Generator,
+        given: PolicyInput | None,
+        log: Log | None = None,
     ) -> None:
+        self.logged = None if log is None else LogSource(log, policy.head.support, generator)
         self.world, self.policy, self.copies, self.generator, self.given = world, policy, copies, generator, given
         self.width = 0 if given is None else given.width(world.dimensions)
         self.state = world.start(copies, generator)
@@ -90,6 +98,13 @@ class StoredWorldSource:
         columns = {name: column[place] for name, column in self.stored.items()}
         return transition_rows(columns, self.policy.head.support)
 
+    def logged_transitions(
+        self, rows: int, *, n_steps: int = 1, gamma: float | None = None, weights: LogWeights | None = None
+    ) -> Experience:
+        """See `sampling.source_protocols.LoggedTransitionSource`."""
+        assert self.logged is not None
+        return self.logged.logged_transitions(rows, n_steps=n_steps, gamma=gamma, weights=weights)
+
     def _action(self, noise: float) -> Tensor:
         read = torch.cat([self.world.seen(self.state), self.input], -1)
         action = self.policy.act(read, self.generator, greedy=noise > 0).action
@@ -123,11 +138,13 @@ def learned_in(
     batch: int = 128,
     lr: float = 1e-3,
     hidden: tuple[int, ...] = (64, 64),
+    log: Log | None = None,
     **policy_settings: Any,
 ) -> tuple[NetworkPolicy, NetworkTraining]:
     """Trains a policy, and the networks beside it, in a world.
 
-    rounds: of playing `sampling.steps` steps of each copy, then `updates` minibatches of `batch` transitions.
+    rounds: of playing `sampling.steps` steps of each copy, then `updates` minibatches of `batch` transitions. log: of
+    the logged ones among them.
     policy_settings: further ones of the policy.
     """
     draw = torch.Generator().manual_seed(seed)
@@ -146,7 +163,7 @@ def learned_in(
         inputs={} if given is None else {given.name: given.width(world.dimensions)},
         **policy_settings,
     )
-    source = StoredWorldSource(world, policy, copies, draw, given)
+    source = StoredWorldSource(world, policy, copies, draw, given, log)
     networks = NetworkTraining(policy, algorithm, lr, draw)
     optimiser = torch.optim.Adam(policy.parameters(), lr, fused=True)
     for _ in range(rounds):

@@ -10,13 +10,14 @@ from polopt.networks.parts import INPUTS, Network, Space
 
 
 class _Vector(nn.Module):
-    def __init__(self, ensemble: Ensemble, several: bool, length: float | None) -> None:
+    def __init__(self, ensemble: Ensemble, several: bool, length: float | None, limit: float | None) -> None:
         super().__init__()
-        self.ensemble, self.several, self.length = ensemble, several, length
+        self.ensemble, self.several, self.length, self.limit = ensemble, several, length, limit
 
     def forward(self, *inputs: Tensor) -> Tensor:
         found = self.ensemble(torch.cat(inputs, -1))
         found = found if self.several else found[..., 0, :]
+        found = found if self.limit is None else self.limit * found.tanh()
         return found if self.length is None else self.length * nn.functional.normalize(found, dim=-1)
 
 
@@ -28,6 +29,7 @@ class VectorNetwork(Network):
     heads: H independent networks; None is one, without a dimension of its own.
     hidden, activation, layer_norm: as in `QNetwork`.
     normalised: whether it is scaled to length sqrt(D).
+    limit: c, for numbers c tanh(x) within c of 0; None is no limit.
     """
 
     outputs: int | None = None
@@ -37,6 +39,7 @@ class VectorNetwork(Network):
     activation: Activation = "relu"
     layer_norm: bool = False
     normalised: bool = False
+    limit: float | None = None
 
     @property
     def inputs(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -49,6 +52,8 @@ class VectorNetwork(Network):
                 "networks.VectorNetwork: outputs, heads and widths must be >= 1, with an input and a hidden layer or "
                 f"more, found {self.outputs}, {self.heads}, {list(self.hidden)} and {list(self.reads_from)}"
             )
+        if self.limit is not None and not self.limit > 0:
+            raise ValueError(f"networks.VectorNetwork: limit must be > 0, found {self.limit}")
         unknown = [name for name in self.reads_from if name not in INPUTS and not name.startswith("extras.")]
         if unknown:
             raise ValueError(
@@ -62,4 +67,5 @@ class VectorNetwork(Network):
         inputs = sum(numbers.get(name, space.observations) for name in self.reads_from if name in INPUTS)
         widths = (inputs + space.width_of(others), *self.hidden, outputs)
         ensemble = Ensemble(self.heads or 1, widths, self.activation, self.layer_norm, generator)
-        return _Vector(ensemble, self.heads is not None, outputs**0.5 if self.normalised else None)
+        length = outputs**0.5 if self.normalised else None
+        return _Vector(ensemble, self.heads is not None, length, self.limit)

@@ -76,12 +76,13 @@ class ExpectileError(Error):
 
 
 class NetworkRegression(NetworkObjective):
-    """aggregate( sum_h error(target - Q_h(s, a)) ) + sum coefficient * aggregate(regulariser), over the heads of a
-    network at the logged decisions.
+    """aggregate( prod weights sum_h error(target - Q_h(s, a)) ) + sum coefficient * aggregate(regulariser), over the
+    heads of a network at the logged decisions.
 
     network: which one; of values of a state it is V(s).
     target: without gradient.
     error: of the difference.
+    weights: factors without gradient.
     """
 
     tags = frozenset({"update_rule=regression"})
@@ -89,6 +90,7 @@ class NetworkRegression(NetworkObjective):
     network: str = "critic"
     target: Target = Backup()
     error: Error = SquaredError()
+    weights: Sequence[Weight] = ()
     regularise: Sequence[Regulariser] = ()
     aggregate: Aggregate = TokenMean()
 
@@ -102,6 +104,8 @@ class NetworkRegression(NetworkObjective):
         heads = predicted if predicted.ndim == 3 else predicted[..., None]
         target = check_shape(self.target(experience, evaluation), experience.mask, self.target).detach()
         terms = self.error(target[..., None].to(heads) - heads).sum(-1)
+        for weight in self.weights:
+            terms = terms * weight(experience, evaluation).detach().to(terms)
         with torch.no_grad():
             metrics = {
                 "value": self.aggregate(experience, heads.mean(-1)),

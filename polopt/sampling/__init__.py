@@ -56,7 +56,7 @@ from polopt.sampling.successes import SuccessReplay
 from polopt.sampling.task_samplers import ConsecutiveTasks, Curriculum
 from polopt.sampling.task_table import TaskTable
 from polopt.sampling.temperature import EntropyTemperature
-from polopt.sampling.transitions import TransitionReplay, spanning, successors, transition_rows
+from polopt.sampling.transitions import TransitionReplay, marked, spanning, successors, transition_rows
 
 __all__ = [
     "AveragedPolicy",
@@ -136,6 +136,7 @@ __all__ = [
     "fit",
     "knapsack",
     "knapsack_value",
+    "marked",
     "mean_edit_distance",
     "neyman",
     "on_sphere",

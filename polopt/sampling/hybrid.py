@@ -10,7 +10,7 @@ from torch import Tensor
 from polopt.experience import Experience
 from polopt.sampling.parts import Sampling
 from polopt.sampling.source_protocols import FragmentSource, LoggedTransitionSource
-from polopt.sampling.transitions import transition_rows
+from polopt.sampling.transitions import marked, transition_rows
 from polopt.support import PLAIN, Support
 
 
@@ -65,7 +65,7 @@ class FragmentsAndLog(Sampling):
 def _marked(rows: Experience, logged: bool) -> Experience:
     """Returns rows with the column `logged`, and no other ones than those of both kinds."""
     kept = {name: rows.extras[name] for name in ("observation", "action", "discount")}
-    return rows.replace(extras={**kept, "logged": torch.full_like(rows.mask, logged)})
+    return marked(rows.replace(extras=kept), logged)
 
 
 def to_the_end(played: Experience, gamma: float) -> Experience:

@@ -35,7 +35,8 @@ class TransitionReplay(Sampling):
         discounted sum of theirs, and the state after it that after the last of them.
     gamma: discount of those rewards; not None, the batch has `extras["discount"]` [B, 1], gamma^k of a transition of k
         decisions.
-    logged: share of the rows that are drawn from the source's log instead, 0 to 1; 1 plays nothing.
+    logged: share of the rows that are drawn from the source's log instead, 0 to 1; 1 plays nothing. Rows of both kinds
+        are spread evenly over the batch, and `extras["logged"]` [B, 1] tells which is which.
     weights: of the log's transitions, in proportion to which they are drawn; None is uniform.
     policy_input: what the policy reads beside the observation, held for an episode and stored with each transition.
     group: rows of a group, for losses that compare the rows of one; a minibatch holds whole groups.
@@ -87,7 +88,8 @@ class TransitionReplay(Sampling):
     def writes(self) -> frozenset[str]:  # type: ignore[override]
         discount = set[str]() if self.gamma is None else {"extras.discount"}
         given = set[str]() if self.policy_input is None else {f"extras.{self.policy_input.name}"}
-        return frozenset(discount | given)
+        both = {"extras.logged"} if 0 < self.logged < 1 else set[str]()
+        return frozenset(discount | given | both)
 
     def batch_rows(self, rows: int) -> int:
         return self.rows
@@ -100,7 +102,7 @@ class TransitionReplay(Sampling):
         if logged:
             log: LoggedTransitionSource = source
             parts.append(log.logged_transitions(logged, n_steps=self.n_steps, gamma=self.gamma, weights=self.weights))
-        batch = parts[0] if len(parts) == 1 else Experience.join(parts)
+        batch = parts[0] if len(parts) == 1 else _interleaved(parts[0], parts[1])
         return batch.replace(group=torch.arange(self.rows, device=batch.device) // self.group)
 
     def stored(self, source: Any, rows: int) -> Experience:
@@ -116,6 +118,18 @@ class TransitionReplay(Sampling):
             n_steps=self.n_steps,
             gamma=self.gamma,
         )
+
+
+def _interleaved(played: Experience, logged: Experience) -> Experience:
+    """Joins played and logged rows, spread evenly, with a column that tells which is which."""
+    joined = Experience.join([marked(played, False), marked(logged, True)])
+    place = torch.cat([(torch.arange(len(rows)) + 0.5) / len(rows) for rows in (played, logged)])
+    return joined[place.argsort(stable=True).to(joined.device)]
+
+
+def marked(rows: Experience, logged: bool) -> Experience:
+    """Returns rows with the column `extras["logged"]` [B, T]."""
+    return rows.replace(extras={**rows.extras, "logged": torch.full_like(rows.mask, logged)})
 
 
 # Columns of a transition that are not extras of the same name.
