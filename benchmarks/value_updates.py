@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ import gymnasium
 import numpy as np
 import torch
 from gymnasium.spaces import Box, Discrete
+from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks import table
 from benchmarks.methods import ROOT
@@ -36,7 +39,7 @@ from polopt.training.learner import Learner
 
 RESULTS = HERE / "results" / "value_updates"
 D, A, ROWS, BATCH, HIDDEN = 17, 6, 100_000, 256, 256
-MINIBATCHES, REPEATS = 50, 5  # updates between two readings of the clock
+MINIBATCHES, READINGS, REPEATS = 50, 2, 5  # updates of a call, calls between two readings of the clock, readings
 METHODS: dict[str, tuple[str, dict[str, Any], str]] = {
     "dqn": ("stable-baselines3", {"epsilon": 0.0, "explore": 0, "start": 0}, "action_values"),
     "sac": ("stable-baselines3", {"start": 0}, "squashed_gaussian"),
@@ -151,8 +154,8 @@ def of_d3rlpy(method: str, log: Path) -> Update:
     return update
 
 
-def rates(method: str, peers: Path) -> dict[str, list[float]]:
-    """Returns the updates a second of each side, in turn."""
+def rates(method: str, peers: Path) -> dict[str, Any]:
+    """Returns the updates a second of each side, in turn, and the floating-point operations of one of ours."""
     sys.path.append(str(peers))
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
@@ -166,17 +169,69 @@ def rates(method: str, peers: Path) -> dict[str, list[float]]:
         for _ in range(REPEATS):
             for name, update in sides.items():
                 begun = time.process_time()
-                for _ in range(4):
+                for _ in range(READINGS):
                     update()
-                found[name].append(4 * MINIBATCHES / (time.process_time() - begun))
-    return found
+                found[name].append(READINGS * MINIBATCHES / (time.process_time() - begun))
+        with FlopCounterMode(display=False) as counter:
+            sides["polopt"]()
+    return {**found, "flops": counter.get_total_flops() / MINIBATCHES}
+
+
+def products_a_second() -> float:
+    """Returns the floating-point operations a second of products of the size of a layer's, on one thread."""
+    x, w = torch.randn(BATCH, HIDDEN), torch.randn(HIDDEN, HIDDEN)
+    best = 0.0
+    for _ in range(20):
+        begun = time.process_time()
+        for _ in range(200):
+            x @ w
+        best = max(best, 200 * 2 * BATCH * HIDDEN * HIDDEN / (time.process_time() - begun))
+    return best
+
+
+def markdown(data: dict[str, Any]) -> str:
+    it = data["about"]
+    lines = ["# Updates of value-based and offline methods beside stable-baselines3 and d3rlpy", ""]
+    lines += [f"{it['date']}, commit {it['commit']}, `{it['command']}`.", "", table.machine(it), ""]
+    lines += [", ".join(f"{name} {version}" for name, version in data["peers"].items()) + ".", ""]
+    lines += [
+        f"Updates a second of processor time, one thread each, {BATCH} transitions of {D} numbers and {A} actions from a "
+        f"store of {ROWS:,}, two hidden layers of {HIDDEN}: the mean of {REPEATS} readings, in turn with the peer's; the "
+        "ratio with its 95 % interval over the readings. *Floor*: the share of our time that the products of matrices "
+        f"would take at {data['products'] / 1e9:,.0f} GFLOP/s, the best rate of such a product here.",
+        "",
+        "|method|polopt|peer|peer's|ratio|MFLOP|floor|",
+        "|---|---:|---|---:|---:|---:|---:|",
+    ]
+    for name, row in data["rows"].items():
+        ratios = t_interval([a / b for a, b in zip(row["polopt"], row["peer"], strict=True)])
+        own, other = (sum(row[side]) / len(row[side]) for side in ("polopt", "peer"))
+        cells = [f"`{name}`", f"{own:,.0f}", METHODS[name][0], f"{other:,.0f}"]
+        cells += [f"{ratios.estimate:.2f} ({ratios.low:.2f} to {ratios.high:.2f})", f"{row['flops'] / 1e6:,.0f}"]
+        lines.append(f"|{'|'.join([*cells, f'{own * row['flops'] / data['products']:.0%}'])}|")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", type=Path, required=True, help="where the peers are kept")
+    parser.add_argument(
+        "--only", nargs="*", default=[*METHODS], help="methods that are measured; the others' rows stay"
+    )
+    options = parser.parse_args()
+    peers = install(options.folder.resolve())
+    about = table.about(ROOT, threads=1, module="value_updates") | {"command": "python -m benchmarks.value_updates"}
+    kept = (
+        json.loads(RESULTS.with_suffix(".json").read_text(encoding="utf-8")) if len(options.only) < len(METHODS) else {}
+    )
+    rows = kept.get("rows", {}) | {method: rates(method, peers) for method in options.only}
+    about["load_after"] = os.getloadavg()
+    versions = {name: version(name) for name in ("stable-baselines3", "d3rlpy")}
+    data = {"about": about, "peers": versions, "products": products_a_second(), "rows": rows}
+    RESULTS.with_suffix(".json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+    RESULTS.with_suffix(".md").write_text(markdown(data), encoding="utf-8")
+    print(markdown(data))
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--folder", type=Path, required=True)
-    parser.add_argument("--only", nargs="*", default=[*METHODS])
-    options = parser.parse_args()
-    for method in options.only:
-        found = rates(method, install(options.folder))
-        print(method, {k: [round(x) for x in v] for k, v in found.items()})
+    main()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import functools
 import math
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,11 +19,30 @@ from polopt.experience import Experience
 from polopt.fields import Binding
 from polopt.networks import INPUTS, LearnedNetwork
 from polopt.objectives import Objective
-from polopt.outputs import POLICY, PROPOSAL, NetworkOutput, Proposal, output_of
+from polopt.outputs import POLICY, NetworkOutput, Proposal, output_of
+from polopt.policies.heads import Law
 from polopt.sampling import PolicyInput, policy_input_of
 
-# Proposal, and whether at the state after the decision -> the actions and their log-probabilities.
-Proposed = dict[tuple[Proposal, bool], tuple[Tensor, Tensor]]
+# A proposal, and whether it is made at the state after the decision.
+Place = tuple[Proposal, bool]
+
+
+@dataclasses.dataclass
+class Proposals:
+    """What the policy says of the states of a minibatch, each once: its laws, and the actions that it proposes.
+
+    observation: of the minibatch, which it is known by.
+    with_gradient: the proposals whose gradient reaches the policy. All others have none.
+    learns: whether any gradient through a law does.
+    laws: by whether of the target copy, and whether at the state after the decision.
+    actions: with their log-probabilities.
+    """
+
+    observation: Tensor
+    with_gradient: frozenset[Place] = frozenset()
+    learns: bool = True
+    laws: dict[tuple[bool, bool], Law] = dataclasses.field(default_factory=dict)
+    actions: dict[Place, tuple[Tensor, Tensor]] = dataclasses.field(default_factory=dict)
 
 
 class NetworkEvaluator:
@@ -36,7 +56,7 @@ class NetworkEvaluator:
 
     Networks read observations as the policy's normaliser leaves them, if it has one, and actions scaled from their
     bounds to [-1, 1]; densities are of the scaled ones. An action that is proposed at a state is drawn once in a call,
-    for all outputs that are read there.
+    or for all calls that are given the same `Proposals`, for all outputs that are read there.
     """
 
     def __init__(
@@ -55,10 +75,18 @@ class NetworkEvaluator:
         self.bounds = None if low is None or high is None else ((low + high) / 2, (high - low) / 2)
 
     def evaluate(
-        self, experience: Experience, needs: Iterable[str] = (), *, top: int = 0, logp: bool = True
+        self,
+        experience: Experience,
+        needs: Iterable[str] = (),
+        *,
+        top: int = 0,
+        logp: bool = True,
+        proposals: Proposals | None = None,
+        learns: bool = True,
     ) -> Evaluation:
         """Returns the outputs of `policies.network.NetworkPolicy.evaluate`, and those of networks by their names.
-        logp: False leaves the log-probabilities at 0 where no other output of the policy is read."""
+        logp: False leaves the log-probabilities at 0 where no other output of the policy is read. proposals: those of
+        the minibatch so far. learns: whether gradients through proposed actions reach the policy."""
         needs = sorted(needs)
         outputs = {name: output for name in needs if (output := output_of(name)) is not None}
         own = [name for name in needs if name not in outputs]
@@ -67,9 +95,16 @@ class NetworkEvaluator:
         else:
             zero = torch.zeros_like(experience.mask, dtype=experience.extras["observation"].dtype)
             evaluation = Evaluation(logp=zero, support=experience.support)
-        proposed: Proposed = {}
+        if proposals is None:
+            everything = frozenset(
+                place
+                for output in outputs.values()
+                if (place := _place(output)) is not None and not (place[1] or place[0].target or place[0].draws)
+            )
+            proposals = Proposals(experience.extras["observation"], everything if learns else frozenset(), learns)
         found = {
-            name.removeprefix("extras."): self._output(output, experience, proposed) for name, output in outputs.items()
+            name.removeprefix("extras."): self._output(output, experience, proposals, learns)
+            for name, output in outputs.items()
         }
         return Evaluation(
             **{field: getattr(evaluation, field) for field in ("logp", "support", "entropy", "value", "final_value")},
@@ -80,31 +115,29 @@ class NetworkEvaluator:
         self,
         output: NetworkOutput,
         experience: Experience,
-        proposed: Proposed,
+        proposals: Proposals,
+        learns: bool,
     ) -> Tensor:
         observation = experience.extras["observation"]
         state = observation[:, 1:] if output.next else observation[:, :-1]
-        action = self._scaled(experience.extras["action"])
-        if output.network == "action" and output.proposal is None:
+        place = _place(output)
+        if place is None:
+            action = self._scaled(experience.extras["action"])
+        elif output.network == "logp" and place[0].of == "every":
+            with torch.set_grad_enabled(torch.is_grad_enabled() and not place[1]):
+                every: Tensor = self.policy.choice_logp(self._state(experience, place[1]))
+            return every
+        else:
+            if place not in proposals.actions:
+                proposals.actions[place] = self._propose(place, experience, proposals)
+            action, logp = (x if learns else x.detach() for x in proposals.actions[place])
+            if output.network == "logp":
+                return logp
+        if output.network == "action":
             return action
-        if output.proposal is not None:
-            after = output.next or output.proposal.after
-            key = output.proposal, after
-            if output.network == "logp" and output.proposal.of == "every":
-                place = observation[:, 1:] if after else observation[:, :-1]
-                with torch.set_grad_enabled(torch.is_grad_enabled() and not after):
-                    every: Tensor = self.policy.choice_logp(self._read(place, experience, after))
-                return every
-            # What stands in a target has no gradient, and needs no graph.
-            with torch.set_grad_enabled(torch.is_grad_enabled() and not (after or output.proposal.draws)):
-                if key not in proposed:
-                    place = observation[:, 1:] if after else observation[:, :-1]
-                    proposed[key] = self._propose(output.proposal, self._read(place, experience, after))
-            action, logp = proposed[key]
-            if output.network in PROPOSAL:
-                return action if output.network == "action" else logp
         if output.network == POLICY:
-            return self._action_values(output, self._read(state, experience, output.next), action)
+            values = self._action_values(output, action, experience, proposals)
+            return values if learns else values.detach()
         module = (self.targets if output.target else self.modules)[output.network]
         names = self.specs[output.network].network.inputs
         inputs = [self._input(name, experience, state, action, output.next) for name in names]
@@ -154,14 +187,30 @@ class NetworkEvaluator:
         found: Tensor = observation if normaliser is None else normaliser(observation)
         return found
 
-    def _action_values(self, output: NetworkOutput, state: Tensor, action: Tensor) -> Tensor:
+    def _state(self, experience: Experience, after: bool) -> Tensor:
+        """Returns what the policy reads before each decision, or after it."""
+        observation = experience.extras["observation"]
+        return self._read(observation[:, 1:] if after else observation[:, :-1], experience, after)
+
+    def _law(self, target: bool, after: bool, experience: Experience, proposals: Proposals) -> Law:
+        """Returns the laws of the policy, or of its target copy, in the states before or after the decisions. What
+        stands in a target has no gradient, and needs no graph."""
+        key = target, after
+        if key not in proposals.laws:
+            policy = self.target_policy if target else self.policy
+            learned = torch.is_grad_enabled() and proposals.learns and not (target or after)
+            with torch.set_grad_enabled(learned):
+                proposals.laws[key] = policy.law(self._state(experience, after))
+        return proposals.laws[key]
+
+    def _action_values(
+        self, output: NetworkOutput, action: Tensor, experience: Experience, proposals: Proposals
+    ) -> Tensor:
         """Returns the policy's values [B, T, 1] of choices [B, T], or [B, T, n, 1] of every one."""
-        policy = self.target_policy if output.target else self.policy
-        with torch.set_grad_enabled(torch.is_grad_enabled() and not (output.target or output.next)):
-            values: Tensor = policy.action_values(state)
-            if output.proposal is not None and output.proposal.of == "every":
-                return values[..., None]
-            return values.gather(-1, action[..., None])
+        values = self._law(output.target, output.next, experience, proposals)[0]
+        if output.proposal is not None and output.proposal.of == "every":
+            return values[..., None]
+        return values.gather(-1, action[..., None])
 
     def _scaled(self, action: Tensor) -> Tensor:
         """Scales actions from their bounds to [-1, 1]."""
@@ -170,26 +219,40 @@ class NetworkEvaluator:
         middle, half = self.bounds
         return (action - middle.to(action)) / half.to(action)
 
-    def _propose(self, proposal: Proposal, state: Tensor) -> tuple[Tensor, Tensor]:
-        policy = self.target_policy if proposal.target else self.policy
-        shape: tuple[int, ...] = tuple(state.shape[:-1])
+    def _propose(self, place: Place, experience: Experience, proposals: Proposals) -> tuple[Tensor, Tensor]:
+        """Returns actions [B, T, ...], or [B, T, K, ...] of several, and their log-probabilities."""
+        proposal, after = place
         if proposal.of == "every":
-            action = torch.arange(self.policy.space.actions, device=state.device).expand(*shape, -1)
-            return action, torch.zeros_like(action, dtype=state.dtype)  # for its own, see `_output`
-        if proposal.draws:
-            shape = (*shape, proposal.draws)
-            state = state[:, :, None].expand(*shape, -1)
+            shape = (*experience.mask.shape, -1)
+            action = torch.arange(self.policy.space.actions, device=experience.device).expand(shape)
+            return action, torch.zeros_like(action, dtype=torch.get_default_dtype())  # for its own, see `_output`
         if proposal.of == "uniform":
-            dimensions = self.policy.space.dimensions
+            state, dimensions = experience.extras["observation"], self.policy.space.dimensions
+            shape = (*experience.mask.shape, *([proposal.draws] if proposal.draws else []))
             action = 2 * torch.rand(*shape, dimensions, generator=self.generator).to(state) - 1
             return action, state.new_full(shape, -dimensions * math.log(2))
-        action, logp = policy.propose(state.reshape(-1, state.shape[-1]), self.generator)
-        if self.bounds is not None:
-            action, logp = self._scaled(action), logp + self.bounds[1].log().sum()
-        if proposal.noise:
-            noise = torch.randn(action.shape, generator=self.generator).to(action) * proposal.noise
-            action = (action + noise.clamp(-proposal.clip, proposal.clip)).clamp(-1, 1)
-        return action.unflatten(0, shape), logp.unflatten(0, shape)
+        policy = self.target_policy if proposal.target else self.policy
+        law = self._law(proposal.target, after, experience, proposals)
+        with torch.set_grad_enabled(torch.is_grad_enabled() and place in proposals.with_gradient):
+            if proposal.draws:
+                law = tuple(_repeated(x, proposal.draws) for x in law)
+            action, logp = policy.propose_of(law, self.generator)
+            if self.bounds is not None:
+                action, logp = self._scaled(action), logp + self.bounds[1].log().sum()
+            if proposal.noise:
+                noise = torch.randn(action.shape, generator=self.generator).to(action) * proposal.noise
+                action = (action + noise.clamp(-proposal.clip, proposal.clip)).clamp(-1, 1)
+        return action, logp
+
+
+def _place(output: NetworkOutput) -> Place | None:
+    """Returns the proposal that an output is read at, if it is."""
+    return None if output.proposal is None else (output.proposal, output.next or output.proposal.after)
+
+
+def _repeated(law: Tensor, draws: int) -> Tensor:
+    """Returns what a law holds of each decision, [B, T, ...], as [B, T, K, ...]; what no state changes as it is."""
+    return law[:, :, None].expand(-1, -1, draws, *law.shape[2:]) if law.ndim > 1 else law
 
 
 class NetworkTraining:
@@ -224,6 +287,14 @@ class NetworkTraining:
         # A policy without a space of observations and actions is asked for such outputs itself.
         read = hasattr(policy, "space") and any(output_of(name) is not None for name in algorithm.required_outputs)
         self.active = read or bool(self.specs) or self.target_policy is not None
+        # What the policy's loss reads of its own proposals; a compiled pass evaluates them itself.
+        outputs = map(output_of, algorithm.objective.active_fields("policy_outputs"))
+        known = [output for output in outputs if output is not None]
+        places = {place for output in known if (place := _place(output)) is not None}
+        self._learned = frozenset((p, after) for p, after in places if not (after or p.target or p.draws))
+        self._reads_law = bool(self._learned) or any(output.network == POLICY for output in known)
+        self._shares = not getattr(policy, "compiled", False)
+        self._proposals: Proposals | None = None
 
     @functools.cached_property
     def _evaluator(self) -> NetworkEvaluator:
@@ -249,6 +320,10 @@ class NetworkTraining:
     def step(self, batch: Experience) -> dict[str, Tensor]:
         """Takes one step of every network on a minibatch, and returns their metrics, by network."""
         self.count += self.active
+        if self.specs and self._shares:
+            learned = self._learned if self.policy_is_due else frozenset[Place]()
+            learns = self.policy_is_due and self._reads_law
+            self._proposals = Proposals(batch.extras["observation"], learned, learns)
         record: dict[str, Tensor] = {}
         for name, spec in self.specs.items():
             if spec.objective is None or spec.frozen or self.count % spec.every:
@@ -257,7 +332,7 @@ class NetworkTraining:
             with ExitStack() as stack:
                 for learner in learners:
                     stack.enter_context(_learning(self.modules[learner]))
-                loss, metrics = spec.objective(batch, self.evaluate(batch, spec.objective))
+                loss, metrics = spec.objective(batch, self.evaluate(batch, spec.objective, learns=False))
                 loss.backward()
             for learner in learners:
                 self.optimisers[learner].step()
@@ -279,13 +354,17 @@ class NetworkTraining:
         found = {part.binding for part in parts}
         return next((binding for binding in ("group", "row") if binding in found), "decision")
 
-    def evaluate(self, batch: Experience, objective: Objective) -> Evaluation:
-        """Returns the outputs that an objective reads now, with gradient."""
+    def evaluate(self, batch: Experience, objective: Objective, *, learns: bool = True) -> Evaluation:
+        """Returns the outputs that an objective reads now, with gradient. learns: whether it is that of the policy."""
         needs = objective.active_fields("policy_outputs")
         if not self.active:
             found: Evaluation = self.policy.evaluate(batch, needs)
             return found
-        return self._evaluator.evaluate(batch, needs, logp=objective.reads_logp)
+        kept = self._proposals
+        same = kept is not None and kept.observation is batch.extras["observation"]
+        return self._evaluator.evaluate(
+            batch, needs, logp=objective.reads_logp, proposals=kept if same else None, learns=learns
+        )
 
     @property
     def policy_is_due(self) -> bool:
@@ -294,7 +373,8 @@ class NetworkTraining:
 
     @torch.no_grad()
     def move_targets(self) -> None:
-        """Moves the target copies that are due in this minibatch, after the policy's step."""
+        """Moves the target copies that are due in this minibatch, after the policy's step, and so ends it."""
+        self._proposals = None
         for name, target in self.targets.items():
             spec = self.specs[name]
             if self.count % spec.target_every == 0:

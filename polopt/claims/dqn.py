@@ -147,8 +147,8 @@ def longer_returns() -> Finding:
 def never_double(replace: Replace) -> None:
     right = NetworkEvaluator._propose
 
-    def propose(self: NetworkEvaluator, proposal: Any, state: Tensor) -> tuple[Tensor, Tensor]:
-        return right(self, type(proposal)(target=True), state)
+    def propose(self: NetworkEvaluator, place: Any, experience: Any, proposals: Any) -> tuple[Tensor, Tensor]:
+        return right(self, (type(place[0])(target=True), place[1]), experience, proposals)
 
     replace(NetworkEvaluator, "_propose", propose)
 
@@ -157,7 +157,7 @@ def never_double(replace: Replace) -> None:
 def no_copy(replace: Replace) -> None:
     right = NetworkEvaluator._action_values
 
-    def action_values(self: NetworkEvaluator, output: NetworkOutput, state: Tensor, action: Tensor) -> Tensor:
-        return right(self, NetworkOutput(output.network, False, output.next, output.proposal), state, action)
+    def action_values(self: NetworkEvaluator, output: NetworkOutput, *given: Any) -> Tensor:
+        return right(self, NetworkOutput(output.network, False, output.next, output.proposal), *given)
 
     replace(NetworkEvaluator, "_action_values", action_values)

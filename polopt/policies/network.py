@@ -181,12 +181,16 @@ class NetworkPolicy(nn.Module):
         Raises:
             HeadError: gradients are recorded, and the head is one of choices, whose samples have none.
         """
+        return self.propose_of(self.law(observation), generator)
+
+    def propose_of(self, law: Law, generator: Generator) -> Action:
+        """Samples an action of each law, as `propose`."""
         if torch.is_grad_enabled() and not self.head.reparameterised:
             raise HeadError(
                 f"samples of a {self.head.name} head have no gradient; take an environment whose actions are a Box, or "
                 "a method that reads log-probabilities"
             )
-        return self.head.sample(self.law(observation), generator)
+        return self.head.sample(law, generator)
 
     def evaluate(self, experience: Experience, needs: Iterable[str] = (), *, top: int = 0) -> Evaluation:
         """Evaluates the policy on the decisions of a batch.

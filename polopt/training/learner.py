@@ -143,6 +143,9 @@ class Learner:
 
     def _step(self, batch: Experience, epoch: int, first: bool) -> dict[str, float]:
         """Takes one step of the networks beside the policy, and of the policy where it is due."""
+        # Groups share a prompt that is read once, so they stay together, next to groups of like length; the loss does
+        # not depend on which rows share a micro-batch.
+        batch = batch[(-ops.group_least(-_width(batch).double(), batch.group)).argsort(stable=True)]
         batch = self.networks.relabelled(batch)
         record = add_metrics([self.networks.step(batch)])
         if self.networks.policy_is_due and self.stepper.stepped:
@@ -169,9 +172,6 @@ class Learner:
     def _minibatch(self, batch: Experience, epoch: int, first: bool) -> dict[str, float]:
         """Takes one optimiser step and returns its metrics. On the first of a batch the current policy is still the old
         one."""
-        # Groups share a prompt that is read once, so they stay together, next to groups of like length; the loss does
-        # not depend on which rows share a micro-batch.
-        batch = batch[(-ops.group_least(-_width(batch).double(), batch.group)).argsort(stable=True)]
         objective = self.algorithm.objective
         outputs, full_batch_outputs = (
             objective.active_fields("policy_outputs"),
@@ -184,7 +184,7 @@ class Learner:
         if not active.any():
             return {}
         pieces: Iterable[Experience]
-        if full_batch_outputs and rows >= len(batch) and self.team.size == 1:
+        if rows >= len(batch) and self.team.size == 1 and (full_batch_outputs or active.all()):
             # With all rows in one pass, its own evaluation is that of the full batch.
             pieces, local, passes = [batch], torch.ones_like(active), 1
         else:

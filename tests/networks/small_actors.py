@@ -31,8 +31,14 @@ class LinearGaussian(nn.Module):
         z = (action - mean) / self.log_std.exp()
         return (-0.5 * z.square() - self.log_std - 0.5 * math.log(2 * math.pi)).sum(-1)
 
+    def law(self, observation: Tensor) -> tuple[Tensor, ...]:
+        return (observation @ self.weight.T,)
+
     def propose(self, observation: Tensor, generator: Generator) -> Action:
-        mean = observation @ self.weight.T
+        return self.propose_of(self.law(observation), generator)
+
+    def propose_of(self, law: tuple[Tensor, ...], generator: Generator) -> Action:
+        (mean,) = law
         action = mean + self.log_std.exp() * torch.randn(mean.shape, generator=generator, dtype=mean.dtype)
         return Action(action, self.density(mean, action))
 

@@ -342,3 +342,26 @@ def test_steps_on_single_decisions_are_those_on_rows(algorithm: Algorithm, monke
         ends.append([numbers, *(p.detach() for module in modules for p in module.parameters())])
     for a, b in zip(*ends, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-12)
+
+
+def test_the_policy_climbs_with_the_actions_that_its_networks_learned_from() -> None:
+    """In a minibatch the policy acts once in each state; losses of networks send it no gradient."""
+    found, data = training(soft()), batch()
+    draws = copy.deepcopy(found._evaluator.generator)
+    found.step(data)
+    objective = found.algorithm.objective
+    assert all(p.grad is None for p in found.policy.parameters())
+    objective(data, found.evaluate(data, objective)).loss.backward()
+    got = [p.grad.clone() for p in found.policy.parameters()]
+    found.policy.zero_grad()
+    found.move_targets()
+    observation, after = data.extras["observation"].unbind(1)
+    found.policy.propose(after, draws)
+    a, logp = found.policy.propose(observation, draws)
+    alpha = found.modules["temperature"](observation).detach()
+    (alpha * logp - q_by_hand(found.modules["critic"], observation, a).amin(-1)).mean().backward()
+    for gradient, parameter in zip(got, found.policy.parameters(), strict=True):
+        torch.testing.assert_close(gradient, parameter.grad, rtol=1e-6, atol=1e-9)
+    again = found.evaluate(data, objective).extras
+    name = NetworkOutput("logp", proposal=Proposal()).name.removeprefix("extras.")
+    assert not torch.equal(again[name], logp), "another minibatch has actions of its own"
