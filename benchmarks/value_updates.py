@@ -45,7 +45,7 @@ METHODS: dict[str, tuple[str, dict[str, Any], str]] = {
     "sac": ("stable-baselines3", {"start": 0}, "squashed_gaussian"),
     "td3": ("stable-baselines3", {"start": 0, "noise": 0.0}, "deterministic"),
     "iql": ("d3rlpy", {}, "gaussian"),
-    "cql": ("d3rlpy", {}, "squashed_gaussian"),
+    "cql": ("d3rlpy", {"hidden": [HIDDEN, HIDDEN]}, "squashed_gaussian"),
 }
 Update = Callable[[], None]
 
@@ -195,10 +195,10 @@ def markdown(data: dict[str, Any]) -> str:
     lines += [f"{it['date']}, commit {it['commit']}, `{it['command']}`.", "", table.machine(it), ""]
     lines += [", ".join(f"{name} {version}" for name, version in data["peers"].items()) + ".", ""]
     lines += [
-        f"Updates a second of processor time, one thread each, {BATCH} transitions of {D} numbers and {A} actions from a "
-        f"store of {ROWS:,}, two hidden layers of {HIDDEN}: the mean of {REPEATS} readings, in turn with the peer's; the "
-        "ratio with its 95 % interval over the readings. *Floor*: the share of our time that the products of matrices "
-        f"would take at {data['products'] / 1e9:,.0f} GFLOP/s, the best rate of such a product here.",
+        f"Updates a second of processor time, one thread each, {BATCH} transitions of {D} numbers and {A} actions from "
+        f"a store of {ROWS:,}, two hidden layers of {HIDDEN}: the mean of {REPEATS} readings, in turn with the peer's, "
+        "and the ratio with its 95 % interval over the readings. *Floor*: the share of our time that the products of "
+        f"matrices would take at {data['products'] / 1e9:,.0f} GFLOP/s, the best rate of such a product here.",
         "",
         "|method|polopt|peer|peer's|ratio|MFLOP|floor|",
         "|---|---:|---|---:|---:|---:|---:|",
@@ -208,7 +208,8 @@ def markdown(data: dict[str, Any]) -> str:
         own, other = (sum(row[side]) / len(row[side]) for side in ("polopt", "peer"))
         cells = [f"`{name}`", f"{own:,.0f}", METHODS[name][0], f"{other:,.0f}"]
         cells += [f"{ratios.estimate:.2f} ({ratios.low:.2f} to {ratios.high:.2f})", f"{row['flops'] / 1e6:,.0f}"]
-        lines.append(f"|{'|'.join([*cells, f'{own * row['flops'] / data['products']:.0%}'])}|")
+        share = own * row["flops"] / data["products"]
+        lines.append(f"|{'|'.join([*cells, f'{share:.0%}'])}|")
     return "\n".join(lines) + "\n"
 
 

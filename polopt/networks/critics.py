@@ -25,6 +25,8 @@ class EnsembleLinear(nn.Module):
         self.bias = nn.Parameter(torch.empty(heads, 1, outputs).uniform_(-bound, bound, generator=generator))
 
     def forward(self, x: Tensor) -> Tensor:
+        if self.weight.shape[-1] == 1:  # a product with one column takes a fifth of the time so, on a CPU
+            return (x * self.weight.transpose(1, 2)).sum(-1, keepdim=True) + self.bias
         return torch.baddbmm(self.bias, x, self.weight)
 
 
