@@ -27,7 +27,7 @@ from polopt.outputs import NetworkOutput
     ),
     changes="Simulated transitions count as far as reality would make them, and have lower values where it would not.",
     room="objectives",
-    tier="faithful",
+    tier="proven",
 )
 def h2o(
     *,
