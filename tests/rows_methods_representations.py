@@ -9,6 +9,7 @@ from battery import PartRow
 from polopt.methods.a2pr import AdvantageAutoencoderLoss, AdvantageGuidedError, LowerNextValue
 from polopt.methods.h2o import RealTransitionWeight, SimulatedOddsLoss, SimulatedValuePenalty
 from polopt.methods.metra import MetricEncoderLoss, MultiplierLoss
+from polopt.methods.serl import SuccessLoss
 from polopt.methods.zero_shot_rl import (
     ForwardBackwardLoss,
     MeasureConservative,
@@ -36,6 +37,7 @@ def vectors_batch(seed: int = 0, clean: bool = False, D: int = 3) -> SampleBatch
         NetworkOutput("backward", next=True): normal(B, T, D),
         NetworkOutput("backward", target=True, next=True): normal(B, T, D),
         NetworkOutput("value"): normal(B, T),
+        NetworkOutput("success"): normal(B, T, 1),
         NetworkOutput("action_odds"): normal(B, T, 1),
         NetworkOutput("transition_odds"): normal(B, T, 1),
         NetworkOutput("autoencoder"): normal(B, T, 5 * D),
@@ -53,11 +55,13 @@ def vectors_batch(seed: int = 0, clean: bool = False, D: int = 3) -> SampleBatch
         outputs = {k: poisoned(v, batch.mask) for k, v in outputs.items()}
         extras = {k: poisoned(v, batch.mask) for k, v in extras.items()}
     extras["logged"] = torch.rand(B, T, generator=g) < 0.5
+    extras["succeeded"] = extras["logged"] & (torch.rand(B, T, generator=g) < 0.5)
     leaves = batch.leaves | {output.name: value.requires_grad_() for output, value in outputs.items()}
     return SampleBatch(batch.experience.replace(extras=extras), leaves)
 
 
 OBJECTIVES = {
+    "classifier of success": PartRow(SuccessLoss(), honest=None, batch=vectors_batch),
     "odds of the simulator": PartRow(SimulatedOddsLoss(), honest=None, batch=vectors_batch),
     "simulated values": PartRow(
         NetworkRegression(

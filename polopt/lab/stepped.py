@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -139,12 +140,13 @@ def learned_in(
     lr: float = 1e-3,
     hidden: tuple[int, ...] = (64, 64),
     log: Log | None = None,
+    begin: Mapping[str, Tensor] | None = None,
     **policy_settings: Any,
 ) -> tuple[NetworkPolicy, NetworkTraining]:
     """Trains a policy, and the networks beside it, in a world.
 
     rounds: of playing `sampling.steps` steps of each copy, then `updates` minibatches of `batch` transitions. log: of
-    the logged ones among them.
+    the logged ones among them. begin: weights of networks, as `NetworkTraining.begin` takes them.
     policy_settings: further ones of the policy.
     """
     draw = torch.Generator().manual_seed(seed)
@@ -165,6 +167,7 @@ def learned_in(
     )
     source = StoredWorldSource(world, policy, copies, draw, given, log)
     networks = NetworkTraining(policy, algorithm, lr, draw)
+    networks.begin(begin or {})
     optimiser = torch.optim.Adam(policy.parameters(), lr, fused=True)
     for _ in range(rounds):
         drawn = algorithm.with_advantages(algorithm.sampling(source))
