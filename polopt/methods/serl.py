@@ -111,7 +111,7 @@ class SuccessReward(Relabel):
 
 class SuccessLoss(NetworkObjective):
     """mean of CE(1 - smoothing / 2, p) over `extras.succeeded` and of CE(smoothing / 2, p) over the rows that are not
-    logged, both within a group; other rows do not count, nor a mean of no rows.
+    logged, both within a group; other rows do not count, nor a mean of no rows. The metrics are shares of all rows.
 
     smoothing: of the labels.
     """
@@ -142,6 +142,5 @@ class SuccessLoss(NetworkObjective):
                 own, rows = side & (groups == group), mask & (groups == group)
                 if own.any():
                     terms = torch.where(rows, terms + error[own].mean(), terms)
-            called = ((odds > 0) & side).sum() / side.sum().clamp(min=1)
-            metrics[f"called_success/{name}"] = called.to(odds.dtype)
+            metrics[f"called_success/{name}"] = self.aggregate(experience, ((odds > 0) & side).to(odds))
         return Loss(self.aggregate(experience, terms), metrics)
