@@ -1,5 +1,6 @@
 """SERL: RLPD for robots, whose reward is a classifier of success that learns from what the policy does."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -99,6 +100,13 @@ class SuccessReward(Relabel):
     def setup(self) -> None:
         if not 0 < self.threshold < 1:
             raise ValueError(f"methods.serl.SuccessReward: threshold must be in (0, 1), found {self.threshold}")
+
+    def check_log(self, log: Mapping[str, Tensor]) -> None:
+        if not (log["reward"] > 0).any():
+            raise ValueError(
+                f"none of its {len(log['reward'])} rewards is above 0, and successes are told by that; set the reward of "
+                "the transitions that end in success to 1 and of all others to 0"
+            )
 
     def forward(self, experience: Experience, evaluation: Evaluation, generator: Generator) -> Experience:
         reward = ops.per_decision_reward(experience.reward, experience.mask)

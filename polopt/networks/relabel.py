@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from torch import Generator
+from collections.abc import Mapping
+
+from torch import Generator, Tensor
 
 from polopt.evaluation import Evaluation
 from polopt.experience import Experience
@@ -16,6 +18,9 @@ class Relabel(Part):
 
     def forward(self, experience: Experience, evaluation: Evaluation, generator: Generator) -> Experience:
         raise NotImplementedError
+
+    def check_log(self, log: Mapping[str, Tensor]) -> None:
+        """Raises ValueError where a log's transitions, columns [N, ...], lack what the part learns from."""
 
     def evaluation_input(self) -> PolicyInput | None:
         """Returns what the policy reads in evaluations in place of what it reads in training; None for the same."""

@@ -1,13 +1,18 @@
 """SERL's classifier and reward, from their formulas in float64."""
 
+import numpy as np
 import pytest
 import torch
 from torch.nn.functional import logsigmoid
 
+from polopt.config import ConfigError
 from polopt.evaluation import Evaluation
 from polopt.methods.serl import SUCCESS, SuccessLoss, SuccessReward, serl
 from polopt.sampling import transition_rows
 from polopt.support import PLAIN
+from polopt.training import recipe as recipes
+from polopt.training.control.domain import ControlDomain
+from polopt.training.control.recipe import ControlRecipe
 
 NAME = SUCCESS.name.removeprefix("extras.")
 
@@ -61,3 +66,21 @@ def test_a_minibatch_is_a_group():
         serl(threshold=1.0)
     with pytest.raises(ValueError, match="smoothing must be in"):
         SuccessLoss(smoothing=1.0)
+
+
+def test_a_log_without_successes_is_refused_at_the_door(tmp_path):
+    count, draw = 300, np.random.default_rng(0)
+    columns = {name: draw.normal(size=(count, 3)).astype(np.float32) for name in ("observation", "next_observation")}
+    never = np.zeros(count, bool)
+    columns |= {"action": np.zeros((count, 1), np.float32), "reward": -np.ones(count, np.float32)}
+    np.savez(tmp_path / "log.npz", terminated=never, truncated=never, **columns)
+    changes = {"transitions": str(tmp_path / "log.npz"), "stages.rl.method": {"name": "serl"}}
+    recipe = ControlRecipe.require(recipes.load("pendulum", changes))
+    with pytest.raises(ConfigError, match="none of its 300 rewards is above 0.*set the reward of the transitions"):
+        ControlDomain(recipe)
+
+
+def test_a_batch_of_one_kind_is_refused_at_the_door():
+    changes = {"stages.rl.method": {"name": "serl"}, "stages.rl.but": {"sampling.logged": 0.0}}
+    with pytest.raises(ConfigError, match="needs extras.logged.*set sampling.logged between 0 and 1"):
+        ControlDomain(ControlRecipe.require(recipes.load("pendulum", changes)))

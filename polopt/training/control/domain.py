@@ -61,6 +61,7 @@ CONTROL = Capabilities(
         "rollouts": "samples answers to tasks, and a control policy learns from fragments; set the stage's but: "
         "{sampling: {part: sampling.Fragments}}",
         "teacher": "reads texts; set teacher to null",
+        "extras.logged": "needs {names}, of batches with played and logged rows; set sampling.logged between 0 and 1",
     },
 )
 # Copies that play the episodes of an evaluation.
@@ -201,6 +202,11 @@ class ControlDomain(NetworkDomain):
                 f"stages.{stage}: it reads {FURTHER[missing[0]]}, which only a log has; set sampling.logged to 1, and "
                 f"transitions to one with a column {missing[0]}"
             )
+        for part in algorithm.relabel:
+            try:
+                part.check_log(self.logged or {})
+            except ValueError as error:
+                raise ConfigError(f"stages.{stage}: transitions = {self.recipe.transitions!r}: {error}") from None
 
     def _inputs(self) -> dict[str, PolicyInput]:
         """Returns what the policy of every stage reads beside the observation, by name."""
