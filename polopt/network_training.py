@@ -96,12 +96,8 @@ class NetworkEvaluator:
             zero = torch.zeros_like(experience.mask, dtype=experience.extras["observation"].dtype)
             evaluation = Evaluation(logp=zero, support=experience.support)
         if proposals is None:
-            everything = frozenset(
-                place
-                for output in outputs.values()
-                if (place := _place(output)) is not None and not (place[1] or place[0].target or place[0].draws)
-            )
-            proposals = Proposals(experience.extras["observation"], everything if learns else frozenset(), learns)
+            learned = _learned(outputs.values()) if learns else frozenset[Place]()
+            proposals = Proposals(experience.extras["observation"], learned, learns)
         found = {
             name.removeprefix("extras."): self._output(output, experience, proposals, learns)
             for name, output in outputs.items()
@@ -250,6 +246,12 @@ def _place(output: NetworkOutput) -> Place | None:
     return None if output.proposal is None else (output.proposal, output.next or output.proposal.after)
 
 
+def _learned(outputs: Iterable[NetworkOutput]) -> frozenset[Place]:
+    """Returns the proposals that outputs are read at with a gradient: those of one action in the state before."""
+    places = {place for output in outputs if (place := _place(output)) is not None}
+    return frozenset((p, after) for p, after in places if not (after or p.target or p.draws))
+
+
 def _repeated(law: Tensor, draws: int) -> Tensor:
     """Returns what a law holds of each decision, [B, T, ...], as [B, T, K, ...]; what no state changes as it is."""
     return law[:, :, None].expand(-1, -1, draws, *law.shape[2:]) if law.ndim > 1 else law
@@ -290,8 +292,7 @@ class NetworkTraining:
         # What the policy's loss reads of its own proposals; a compiled pass evaluates them itself.
         outputs = map(output_of, algorithm.objective.active_fields("policy_outputs"))
         known = [output for output in outputs if output is not None]
-        places = {place for output in known if (place := _place(output)) is not None}
-        self._learned = frozenset((p, after) for p, after in places if not (after or p.target or p.draws))
+        self._learned = _learned(known)
         self._reads_law = bool(self._learned) or any(output.network == POLICY for output in known)
         self._shares = not getattr(policy, "compiled", False)
         self._proposals: Proposals | None = None

@@ -76,11 +76,11 @@ def test_a_log_without_successes_is_refused_at_the_door(tmp_path):
     np.savez(tmp_path / "log.npz", terminated=never, truncated=never, **columns)
     changes = {"transitions": str(tmp_path / "log.npz"), "stages.rl.method": {"name": "serl"}}
     recipe = ControlRecipe.require(recipes.load("pendulum", changes))
-    with pytest.raises(ConfigError, match="none of its 300 rewards is above 0.*set the reward of the transitions"):
+    with pytest.raises(ConfigError, match=r"none of its 300 rewards is above 0.*set the reward of the transitions"):
         ControlDomain(recipe)
 
 
 def test_a_batch_of_one_kind_is_refused_at_the_door():
     changes = {"stages.rl.method": {"name": "serl"}, "stages.rl.but": {"sampling.logged": 0.0}}
-    with pytest.raises(ConfigError, match="needs extras.logged.*set sampling.logged between 0 and 1"):
+    with pytest.raises(ConfigError, match=r"needs extras.logged.*set sampling.logged between 0 and 1"):
         ControlDomain(ControlRecipe.require(recipes.load("pendulum", changes)))
