@@ -30,7 +30,7 @@ from polopt.outputs import NetworkOutput
     ),
     changes="Replaces the reward by a classifier of success, whose failures are the states that the policy comes to.",
     room="rewards",
-    tier="faithful",
+    tier="proven",
 )
 def serl(
     *,
