@@ -27,6 +27,7 @@ FLOORS = [
     {"updates"},
     {"networks"},
     {"algorithm", "config"},
+    {"network_evaluation"},
     {"capabilities", "stepping", "network_training"},
     {"method", "claim"},
     {"tags"},

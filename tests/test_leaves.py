@@ -23,6 +23,7 @@ ANCESTORS = {
         "mis",
         "wis",
         "sac",
+        "rlpd",
         "bc",
         "diffusion_dpo",
         "diffusion_nft",

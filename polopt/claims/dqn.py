@@ -10,7 +10,7 @@ from polopt.claim import Finding, Replace, claim, mutation
 from polopt.lab.transitions import Log, learned_from
 from polopt.methods.dqn import dqn
 from polopt.metrics import t_interval
-from polopt.network_training import NetworkEvaluator
+from polopt.network_evaluation import NetworkEvaluator
 from polopt.outputs import NetworkOutput
 from polopt.sampling import successors
 

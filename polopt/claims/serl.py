@@ -53,7 +53,7 @@ def first_classifier(seed: int, steps: int = 300) -> dict[str, Tensor]:
     criteria=[More("at the place", by=0.5), Less("called a success elsewhere", by=-0.5)],
     step_sizes=(1e-3, 3e-3),
     trials=2,
-    seeds=5,
+    seeds=10,
     budget="minibatches",
     cost="slow",
     note="The shares are of 100 states after 20 steps of the policy's most likely actions. Both begin with the "

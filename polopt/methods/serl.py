@@ -104,8 +104,8 @@ class SuccessReward(Relabel):
     def check_log(self, log: Mapping[str, Tensor]) -> None:
         if not (log["reward"] > 0).any():
             raise ValueError(
-                f"none of its {len(log['reward'])} rewards is above 0, and successes are told by that; set the reward of "
-                "the transitions that end in success to 1 and of all others to 0"
+                f"none of its {len(log['reward'])} rewards is above 0, and successes are told by that; set the reward "
+                "of the transitions that end in success to 1 and of all others to 0"
             )
 
     def forward(self, experience: Experience, evaluation: Evaluation, generator: Generator) -> Experience:
