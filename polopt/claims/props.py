@@ -48,6 +48,7 @@ def evened(steps: int) -> Sampling:
         Less("gradient error of 400 decisions", times=0.85),
     ],
     seeds=20,
+    cost="slow",
     note="The divergence is that of the frequencies of choices from the policy, by state; the gradient error the "
     "squared distance of its estimate without a baseline. The behaviour policy is made anew after each 5 decisions.",
 )
