@@ -60,7 +60,8 @@ def h2o(
     minibatch, of which a batch is one.
 
     The losses here are half of these: a mean over both kinds of rows. u reads the one s_next that the simulator gave,
-    where the paper's program averages over ten with noise around it; the classifiers' inputs have no noise, either.
+    where the paper's program averages over ten with noise around it; the classifiers' inputs have no noise, either. The
+    program limits f(s, a) as w, which then takes up what f may not say where D has no such (s, a).
     """
     replay = {"batch": batch, "start": start, "capacity": capacity, "steps": steps}
     parent = sac(gamma=gamma, tau=tau, entropy=entropy, temperature=temperature, hidden=hidden, **replay)
