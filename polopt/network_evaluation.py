@@ -24,7 +24,7 @@ Place = tuple[Proposal, bool]
 
 @dataclasses.dataclass
 class Proposals:
-    """What the policy says of the states of a minibatch, each once: its laws, and the actions that it proposes.
+    """Laws and proposed actions of a policy in the states of a minibatch, each computed once.
 
     observation: of the minibatch, which it is known by.
     with_gradient: the proposals whose gradient reaches the policy. All others have none.
@@ -43,7 +43,7 @@ class Proposals:
 class NetworkEvaluator:
     """Evaluates a policy on the decisions of a batch, and networks at its states and actions.
 
-    policy: with `evaluate` and `propose`, as `policies.network.NetworkPolicy`.
+    policy: with `evaluate`, `law` and `propose_of`, as `policies.network.NetworkPolicy`.
     modules, targets: the networks and their target copies, by name.
     target_policy: the policy's target copy, if there is one.
     generator: of the noise of proposed actions.

@@ -59,9 +59,9 @@ def h2o(
     transition's weight. gamma, tau, entropy, temperature, start, capacity, steps: as in `sac`. batch: the rows of a
     minibatch, of which a batch is one.
 
-    The losses here are half of these: a mean over both kinds of rows. u reads the one s_next that the simulator gave,
-    where the paper's program averages over ten with noise around it; the classifiers' inputs have no noise, either. The
-    program limits f(s, a) as w, which then takes up what f may not say where D has no such (s, a).
+    The losses here are means over both kinds of rows: half of these at logged = 1/2. u reads the one s_next that the
+    simulator gave, where the paper's program averages over ten with noise around it; the classifiers' inputs have no
+    noise, either. The program limits f(s, a) as w, which then takes up what f may not say where D has no such (s, a).
     """
     replay = {"batch": batch, "start": start, "capacity": capacity, "steps": steps}
     parent = sac(gamma=gamma, tau=tau, entropy=entropy, temperature=temperature, hidden=hidden, **replay)

@@ -12,7 +12,7 @@ from polopt.network_training import NetworkTraining
 from polopt.networks import Space, VectorNetwork
 from polopt.outputs import NetworkOutput
 from polopt.policies.network import NetworkPolicy
-from polopt.sampling import TransitionReplay, marked, transition_rows
+from polopt.sampling import TransitionReplay, transition_rows
 from polopt.support import PLAIN
 
 GAMMA, BETA = 0.9, 0.3
@@ -84,15 +84,22 @@ def test_a_batch_of_one_kind_has_no_such_column(logged):
     assert "extras.logged" not in sampling.writes
 
 
-def test_masked_rows_and_rows_of_other_groups_do_not_count():
-    batch = marked(rows_in_float64(), True)
-    batch = batch.replace(
-        group=torch.arange(12) // 6, extras={**batch.extras, "dynamics_gap": torch.ones(12, 1, dtype=torch.float64)}
-    )
+def test_the_penalty_is_that_of_each_group_and_leaves_out_masked_rows():
+    batch = rows_in_float64()
+    mask = batch.mask.clone()
+    mask[4:6] = False
+    gap = torch.linspace(0.5, 2, 12, dtype=torch.float64)[:, None]
+    extras = {**batch.extras, "dynamics_gap": gap, "logged": torch.arange(12)[:, None] % 2 == 1}
+    extras["logged"][6:] = True  # the second group is of logged rows alone
+    batch = batch.replace(mask=mask, group=torch.arange(12) // 6, extras=extras)
     critic = torch.randn(12, 1, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     name = NetworkOutput("critic").name.removeprefix("extras.")
-    terms = SimulatedValuePenalty()(batch, Evaluation(logp=batch.reward, support=PLAIN, extras={name: critic}))
-    assert torch.allclose(terms[:6], -critic[:6].mean((0, 1)).sum().expand(6, 1))
+    logp = torch.zeros(12, 1, dtype=torch.float64)
+    terms = SimulatedValuePenalty()(batch, Evaluation(logp=logp, support=PLAIN, extras={name: critic}))
+    simulated, real = critic[[0, 2], 0], critic[[1, 3], 0]
+    first = ((gap[[0, 2]] * simulated.exp()).sum(0).log() - real.mean(0)).sum()
+    assert torch.allclose(terms[:4], first.expand(4, 1))
+    assert terms[4:6].tolist() == [[0.0], [0.0]]
     assert torch.allclose(terms[6:], -critic[6:].mean((0, 1)).sum().expand(6, 1))
 
 
