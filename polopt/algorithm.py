@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -15,7 +15,7 @@ from polopt.fields import ExperienceError
 from polopt.names import nearest
 from polopt.networks import LearnedNetwork, Relabel, Trunk
 from polopt.objectives import Objective, Surrogate
-from polopt.outputs import POLICY, PROPOSAL, output_of
+from polopt.outputs import POLICY, PROPOSAL, NetworkOutput, output_of
 from polopt.part import Part
 from polopt.rewards import OutcomeReward, Reward
 from polopt.sampling import Rollouts, Sampling, Select, select_rows
@@ -110,6 +110,8 @@ class Algorithm(Part):
             of_copy = (own and output.target) or (output.proposal is not None and output.proposal.target)
             if of_copy and self.policy_target_tau is None:
                 raise ValueError("Algorithm: a part reads the policy's target copy; set policy_target_tau")
+            if output.proposal is not None and output.proposal.sequence:
+                _check_imagined(output, networks)
 
     @property
     def _judges_demonstrations(self) -> bool:
@@ -204,3 +206,20 @@ class Algorithm(Part):
         if (share := now(self.reference_tau)) > 0:
             for target, source in zip(reference, policy, strict=True):
                 target.lerp_(source, share)  # with 1 it is a copy, bit for bit
+
+
+def _check_imagined(output: NetworkOutput, networks: Mapping[str, LearnedNetwork]) -> None:
+    """Raises ValueError if an output is read at states that no model gives, or that do not have all that it reads."""
+    assert output.proposal is not None
+    model = networks.get(output.proposal.model)
+    if model is None or {*model.network.inputs} != {"observation", "action"}:
+        raise ValueError(
+            f"Algorithm: a part reads outputs at states of the model {output.proposal.model!r}, which must be one of "
+            f"networks that reads observation and action; networks has {sorted(networks) or 'none'}"
+        )
+    read = networks[output.network].network.inputs if output.network in networks else ()
+    if further := {*read} - {"observation", "action"}:
+        raise ValueError(
+            f"Algorithm: the network {output.network!r} is read at states of a model, and reads {sorted(further)}, "
+            "which a model does not give; leave it out"
+        )

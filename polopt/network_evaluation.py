@@ -31,6 +31,7 @@ class Proposals:
     learns: whether any gradient through a law does.
     laws: by whether of the target copy, and whether at the state after the decision.
     actions: with their log-probabilities.
+    imagined: the states [B, T, J, D] at which the actions of a sequence are taken, as networks read them.
     """
 
     observation: Tensor
@@ -38,6 +39,7 @@ class Proposals:
     learns: bool = True
     laws: dict[tuple[bool, bool], Law] = dataclasses.field(default_factory=dict)
     actions: dict[Place, tuple[Tensor, Tensor]] = dataclasses.field(default_factory=dict)
+    imagined: dict[Place, Tensor] = dataclasses.field(default_factory=dict)
 
 
 class NetworkEvaluator:
@@ -112,6 +114,8 @@ class NetworkEvaluator:
         observation = experience.extras["observation"]
         state = observation[:, 1:] if output.next else observation[:, :-1]
         place = _place(output)
+        if output.network == "observation":
+            return self._input("observation", experience, state, state, output.next)
         if place is None:
             action = self._scaled(experience.extras["action"])
         elif output.network == "logp" and place[0].of == "every":
@@ -135,8 +139,11 @@ class NetworkEvaluator:
         several = self._several(output, experience, action)
         if several is not None:
             drawn = several.shape[2]
+            known = {"action": several}
+            if place in proposals.imagined:
+                known["observation"] = proposals.imagined[place]
             inputs = [
-                several if name == "action" else value[:, :, None].expand(-1, -1, drawn, *value.shape[2:])
+                known[name] if name in known else value[:, :, None].expand(-1, -1, drawn, *value.shape[2:])
                 for name, value in zip(names, inputs, strict=True)
             ]
         with torch.set_grad_enabled(torch.is_grad_enabled() and not output.target):
@@ -223,6 +230,8 @@ class NetworkEvaluator:
             action = 2 * torch.rand(*shape, dimensions, generator=self.generator).to(state) - 1
             return action, state.new_full(shape, -dimensions * math.log(2))
         policy = self.target_policy if proposal.target else self.policy
+        if proposal.sequence:
+            return self._imagine(policy, place, experience, proposals)
         law = self._law(proposal.target, after, experience, proposals)
         with torch.set_grad_enabled(torch.is_grad_enabled() and place in proposals.with_gradient):
             if proposal.draws:
@@ -235,6 +244,28 @@ class NetworkEvaluator:
                 action = (action + noise.clamp(-proposal.clip, proposal.clip)).clamp(-1, 1)
         return action, logp
 
+    def _imagine(
+        self, policy: Any, place: Place, experience: Experience, proposals: Proposals
+    ) -> tuple[Tensor, Tensor]:
+        """Returns actions in turn [B, T, J, A] and their log-probabilities [B, T, J], and notes the states."""
+        proposal, after = place
+        seen = self._state(experience, after)
+        with torch.set_grad_enabled(torch.is_grad_enabled() and place in proposals.with_gradient):
+            action, logp = policy.propose_sequence(seen, proposal.sequence, self.generator)
+            if self.bounds is not None:
+                action, logp = self._scaled(action), logp + self.bounds[1].log().sum()
+        model = self.targets.get(proposal.model, self.modules[proposal.model])
+        observation = experience.extras["observation"]
+        state = self._input(
+            "observation", experience, observation[:, 1:] if after else observation[:, :-1], action, False
+        )
+        states = [state]
+        with torch.no_grad():
+            for one in action.unbind(2)[:-1]:
+                states.append(model(states[-1], one))
+        proposals.imagined[place] = torch.stack(states, 2)
+        return action, logp
+
 
 def _place(output: NetworkOutput) -> Place | None:
     """Returns the proposal that an output is read at, if it is."""
@@ -242,9 +273,9 @@ def _place(output: NetworkOutput) -> Place | None:
 
 
 def learned_places(outputs: Iterable[NetworkOutput]) -> frozenset[Place]:
-    """Returns the proposals that outputs are read at with a gradient: those of one action in the state before."""
+    """Returns the proposals that outputs are read at with a gradient: those in the state before a decision."""
     places = {place for output in outputs if (place := _place(output)) is not None}
-    return frozenset((p, after) for p, after in places if not (after or p.target or p.draws))
+    return frozenset((proposal, after) for proposal, after in places if proposal.learns and not after)
 
 
 def _repeated(law: Tensor, draws: int) -> Tensor:

@@ -9,11 +9,12 @@ from typing import Literal
 NAME = re.compile(
     r"extras\.network\.(?P<network>[a-z][a-z0-9_]*)(?:%(?P<heads>\d+))?(?P<target>\.target)?(?P<next>\.next)?"
     r"(?:\.(?P<action>policy_target|policy|uniform|every)(?P<after>@next)?"
-    r"(?:~(?P<noise>[0-9.e-]+),(?P<clip>[0-9.e-]+))?(?:\*(?P<draws>\d+))?)?"
+    r"(?:~(?P<noise>[0-9.e-]+),(?P<clip>[0-9.e-]+))?(?:\*(?P<draws>\d+))?"
+    r"(?:\^(?P<sequence>\d+),(?P<model>[a-z][a-z0-9_]*))?)?"
     r"(?:\.at_(?P<column>[a-z][a-z0-9_]*))?"
 )
-# Outputs of the policy itself at the action that it proposes: the action and its log-probability.
-PROPOSAL = frozenset({"action", "logp"})
+# Outputs of no network: a proposed action and its log-probability, and what networks read of a state.
+PROPOSAL = frozenset({"action", "logp", "observation"})
 # The policy itself, as a network of the values of its choices.
 POLICY = "policy"
 
@@ -31,6 +32,9 @@ class Proposal:
     draws: actions at each state, K, without gradient, so that outputs are [B, T, K, ...]; 0 is one action and no such
     dimension. of: the policy's; "uniform" in the bounds of a vector, with their log-density; or "every" choice, in
     order, once. after: whether the policy acts in the state after the decision, wherever the output is read.
+    sequence: actions in turn after one look at the state, J, so that outputs are [B, T, J, ...]; 0 is one action and no
+    such dimension. model: the network whose target copy says, without gradient, what state each of them leads to, at
+    which the next one's outputs are read.
     """
 
     target: bool = False
@@ -39,18 +43,26 @@ class Proposal:
     draws: int = 0
     of: ProposedBy = "policy"
     after: bool = False
+    sequence: int = 0
+    model: str = ""
 
     @property
     def several(self) -> bool:
         """Tests whether outputs have a dimension of actions, [B, T, K, ...]."""
-        return bool(self.draws) or self.of == "every"
+        return bool(self.draws or self.sequence) or self.of == "every"
+
+    @property
+    def learns(self) -> bool:
+        """Tests whether the policy's gradient may flow through it, where it is made in the state before a decision."""
+        return self.of == "policy" and not (self.draws or self.target or self.after)
 
     @property
     def name(self) -> str:
         kind = "policy_target" if self.target else self.of
         noise = f"~{self.noise!r},{self.clip!r}" if self.noise else ""
         draws = f"*{self.draws}" if self.draws else ""
-        return f"{kind}{'@next' if self.after else ''}{noise}{draws}"
+        sequence = f"^{self.sequence},{self.model}" if self.sequence else ""
+        return f"{kind}{'@next' if self.after else ''}{noise}{draws}{sequence}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +71,7 @@ class NetworkOutput:
 
     network: its name among the algorithm's networks, or `policy`, of a policy whose head gives the values of choices;
         or `action` or `logp`, of a proposal itself; `action` of no proposal is the logged one. Actions are scaled from
-        their bounds to [-1, 1].
+        their bounds to [-1, 1]. `observation` is the state as networks read it.
     target: of its target copy. next: at the state after the decision in place of the one before it.
     proposal: at an action of the policy in place of the logged one.
     heads: so many of an ensemble's heads, drawn for each minibatch; None is all.
@@ -99,6 +111,8 @@ def output_of(name: str) -> NetworkOutput | None:
             draws=int(found["draws"] or 0),
             of=_LAWS.get(found["action"], "policy"),
             after=found["after"] is not None,
+            sequence=int(found["sequence"] or 0),
+            model=found["model"] or "",
         )
     heads = None if found["heads"] is None else int(found["heads"])
     ends = found["target"] is not None, found["next"] is not None

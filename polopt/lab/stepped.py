@@ -14,6 +14,7 @@ from polopt.lab.transitions import Log, LogSource
 from polopt.network_training import NetworkTraining
 from polopt.policies.heads import HeadName
 from polopt.policies.network import NetworkPolicy
+from polopt.policies.open_loop import OpenLoop
 from polopt.sampling import LogWeights, PolicyInput, policy_input_of, transition_rows
 
 
@@ -63,6 +64,7 @@ class StoredWorldSource:
         self.input = torch.zeros(copies, 0) if given is None else given.draw(copies, self.width, generator)
         self.stored: dict[str, Tensor] = {}
         self.latest: list[dict[str, Tensor]] = []
+        self.plan: OpenLoop | None = None
 
     def transitions(
         self,
@@ -75,6 +77,7 @@ class StoredWorldSource:
         epsilon: float = 0.0,
         n_steps: int = 1,
         gamma: float | None = None,
+        sequence: int = 1,
     ) -> Experience:
         """See `sampling.source_protocols.TransitionSource`. Its actions are vectors and its transitions single steps.
 
@@ -89,7 +92,7 @@ class StoredWorldSource:
         while len(self.stored.get("reward", ())) + len(self.latest) * self.copies < start:
             self._step(2 * torch.rand(self.copies, self.world.dimensions, generator=self.generator) - 1)
         for _ in range(steps):
-            self._step(self._action(noise))
+            self._step(self._action(noise, sequence))
         first = not self.stored
         for name in self.latest[0]:
             earlier = [] if first else [self.stored[name]]
@@ -106,8 +109,11 @@ class StoredWorldSource:
         assert self.logged is not None
         return self.logged.logged_transitions(rows, n_steps=n_steps, gamma=gamma, weights=weights)
 
-    def _action(self, noise: float) -> Tensor:
+    def _action(self, noise: float, sequence: int) -> Tensor:
         read = torch.cat([self.world.seen(self.state), self.input], -1)
+        if sequence > 1:
+            self.plan = self.plan or OpenLoop(self.copies, sequence)
+            return self.plan.act(self.policy, read, self.generator).action
         action = self.policy.act(read, self.generator, greedy=noise > 0).action
         return (action + noise * torch.randn(action.shape, generator=self.generator)).clamp(-1, 1) if noise else action
 
@@ -122,6 +128,8 @@ class StoredWorldSource:
         over = (terminated | truncated)[:, None]
         self.state = torch.where(over, self.world.start(self.copies, self.generator), after)
         self.age = torch.where(over[:, 0], 0, self.age)
+        if self.plan is not None:
+            self.plan.drop(over[:, 0])
         if self.given is not None:
             drawn = self.given.draw(self.copies, self.width, self.generator)
             self.input = torch.where(over, drawn, self.given.after(self.input, action))

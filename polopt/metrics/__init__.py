@@ -41,6 +41,7 @@ from polopt.metrics.concordance import Concordance, concordance
 from polopt.metrics.correction import Correction, attempts, correction
 from polopt.metrics.correlation import kendall_tau, pearson, rank_correlation
 from polopt.metrics.cost import cost_curve
+from polopt.metrics.decision_frequency import frequency_averaged_score
 from polopt.metrics.detection import DetectedViolations, ViolationDetection, timed_detections
 from polopt.metrics.discretion import (
     PrinciplePreferences,
@@ -287,6 +288,7 @@ __all__ = [
     "fit_power_law",
     "fit_sigmoid",
     "fit_temperature",
+    "frequency_averaged_score",
     "frontier",
     "gate",
     "gradient_noise",

@@ -9,12 +9,14 @@ from polopt.networks.primitives import MovementPrimitive
 from polopt.networks.relabel import Relabel
 from polopt.networks.residual import ResidualNetwork
 from polopt.networks.responses import response_networks
+from polopt.networks.sequences import ActionSequence, SequenceActor
 from polopt.networks.subequivariant import Limbs, Subequivariant, SubequivariantQ
 from polopt.networks.trunks import Trunk
 from polopt.networks.vectors import VectorNetwork
 
 __all__ = [
     "INPUTS",
+    "ActionSequence",
     "Activation",
     "ChoiceNetwork",
     "LearnedNetwork",
@@ -24,6 +26,7 @@ __all__ = [
     "QNetwork",
     "Relabel",
     "ResidualNetwork",
+    "SequenceActor",
     "Space",
     "Subequivariant",
     "SubequivariantQ",

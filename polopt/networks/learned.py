@@ -39,8 +39,8 @@ class LearnedNetwork(Part):
     def setup(self) -> None:
         if not re.fullmatch("[a-z][a-z0-9_]*", self.name) or self.name in PROPOSAL | {"policy"}:
             raise ValueError(
-                f"networks.LearnedNetwork: name must be of small letters, digits and _, and not action, logp or "
-                f"policy, found {self.name!r:.40}"
+                f"networks.LearnedNetwork: name must be of small letters, digits and _, and not action, logp, "
+                f"observation or policy, found {self.name!r:.40}"
             )
         if self.lr is not None and not self.lr > 0:
             raise ValueError(f"networks.LearnedNetwork: lr must be > 0, found {self.lr}")

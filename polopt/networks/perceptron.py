@@ -1,4 +1,4 @@
-"""Multilayer perceptrons of policies."""
+"""Multilayer perceptrons of policies, and random weights of modules that draw their own."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Literal
 
+import torch
 from torch import Generator, nn
 
 Activation = Literal["tanh", "relu"]
@@ -22,3 +23,18 @@ def perceptron(widths: Sequence[int], activation: Activation, gain: float, gener
         nn.init.zeros_(layer.bias)
         layers += [layer] if last else [layer, nn.Tanh() if activation == "tanh" else nn.ReLU()]
     return nn.Sequential(*layers)
+
+
+class seeded:
+    """Draws initial weights from a generator, and leaves torch's own as it was."""
+
+    def __init__(self, generator: Generator) -> None:
+        self.seed = int(torch.randint(2**62, (), generator=generator))
+
+    def __enter__(self) -> None:
+        self.fork = torch.random.fork_rng(devices=[])
+        self.fork.__enter__()
+        torch.manual_seed(self.seed)
+
+    def __exit__(self, *error: object) -> None:
+        self.fork.__exit__(None, None, None)

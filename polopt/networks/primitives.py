@@ -79,17 +79,19 @@ class MovementPrimitive(Trunk):
                 f"of {points} numbers, found {space.dimensions or f'{space.actions} choices'}; set environment.chunk "
                 "to the number of actions, >= 2, and position to as many places as an action has numbers"
             )
-        widths = [space.observations + sum(width for _, width in space.inputs), *self.hidden]
-        if outputs == 1:
-            return perceptron([*widths, 1], self.activation, 1.0, generator)
         if outputs != points:
             raise ValueError(
                 f"networks.MovementPrimitive: its outputs are the mean of a decision, {points} numbers, and the "
                 f"policy's head takes {outputs}; set policy.head to gaussian"
             )
-        return _Movement(
-            self, perceptron([*widths, len(self.position) * (1 + self.basis)], self.activation, 0.01, generator)
-        )
+        widths = [*self._widths(space), len(self.position) * (1 + self.basis)]
+        return _Movement(self, perceptron(widths, self.activation, 0.01, generator))
+
+    def build_value(self, space: Space, generator: Generator) -> nn.Module:
+        return perceptron([*self._widths(space), 1], self.activation, 1.0, generator)
+
+    def _widths(self, space: Space) -> list[int]:
+        return [space.observations + sum(width for _, width in space.inputs), *self.hidden]
 
     def phases(self) -> Tensor:
         """Returns x psi_n(x) / sum_n psi_n(x) before each step, [steps, N] in float64."""

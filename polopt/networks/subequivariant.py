@@ -6,6 +6,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from polopt.networks.parts import Network, Space
+from polopt.networks.perceptron import seeded
 from polopt.networks.trunks import Trunk
 from polopt.part import Part
 
@@ -186,11 +187,15 @@ class Subequivariant(Trunk):
 
     def build(self, space: Space, outputs: int, generator: Generator) -> nn.Module:
         self.limbs.check(space)
-        with _seeded(generator):
-            body = _Body(self.limbs, 0, self.width, self.heads, self.layers, self.mixed)
-            if outputs == 1 and space.dimensions != 1:
-                return _Values([body], self.width)
-            return _Actor(body, self.width, outputs // (self.limbs.limbs * len(self.limbs.axes)))
+        with seeded(generator):
+            return _Actor(self._body(), self.width, outputs // (self.limbs.limbs * len(self.limbs.axes)))
+
+    def build_value(self, space: Space, generator: Generator) -> nn.Module:
+        with seeded(generator):
+            return _Values([self._body()], self.width)
+
+    def _body(self) -> _Body:
+        return _Body(self.limbs, 0, self.width, self.heads, self.layers, self.mixed)
 
 
 class SubequivariantQ(Network):
@@ -213,24 +218,9 @@ class SubequivariantQ(Network):
 
     def build(self, space: Space, generator: Generator) -> nn.Module:
         self.limbs.check(space)
-        with _seeded(generator):
+        with seeded(generator):
             sizes = (len(self.limbs.axes), self.width, self.heads, self.layers, self.mixed)
             return _Values([_Body(self.limbs, *sizes) for _ in range(self.ensemble)], self.width)
-
-
-class _seeded:
-    """Draws initial weights from a generator, and leaves torch's own as it was."""
-
-    def __init__(self, generator: Generator) -> None:
-        self.seed = int(torch.randint(2**62, (), generator=generator))
-
-    def __enter__(self) -> None:
-        self.fork = torch.random.fork_rng(devices=[])
-        self.fork.__enter__()
-        torch.manual_seed(self.seed)
-
-    def __exit__(self, *error: object) -> None:
-        self.fork.__exit__(None, None, None)
 
 
 def _check(part: Subequivariant | SubequivariantQ) -> None:

@@ -12,7 +12,8 @@ from polopt.part import Part
 
 
 class Trunk(Part):
-    """`trunk.build(space, outputs, generator)` makes the policy's network: what it reads [..., D] to [..., outputs].
+    """`trunk.build(space, outputs, generator)` makes the policy's network, of what it reads [..., D] to [..., outputs],
+    and `trunk.build_value(space, generator)` that of its own value, to [..., 1].
 
     normalised: whether it may read normalised observations.
     """
@@ -20,9 +21,13 @@ class Trunk(Part):
     normalised: ClassVar[bool] = True
 
     def build(self, space: Space, outputs: int, generator: torch.Generator) -> nn.Module:
-        """Makes the module. outputs: numbers that the head takes, or 1 for the policy's own value of a state.
+        """Makes the module. outputs: numbers that the head takes.
 
         Raises:
             ValueError: the trunk does not fit the space.
         """
+        raise NotImplementedError
+
+    def build_value(self, space: Space, generator: torch.Generator) -> nn.Module:
+        """Makes the module of the value of a state."""
         raise NotImplementedError

@@ -20,6 +20,7 @@ from polopt.outputs import NetworkOutput, Proposal
 from polopt.part import Part
 
 NOW = Proposal()
+NEXT_OBSERVATION = NetworkOutput("observation", next=True)
 
 
 class NetworkObjective(Objective):
@@ -115,28 +116,56 @@ class NetworkRegression(NetworkObjective):
         return Loss(self.aggregate(experience, terms) + added, metrics | found)
 
 
+class ModelRegression(NetworkObjective):
+    """aggregate( |m(s, a) - s_next|^2 / D ), the squared error of a model of the state after a decision, of the numbers
+    that networks read.
+
+    network: the model, of as many outputs as an observation has numbers.
+    """
+
+    tags = frozenset({"update_rule=regression"})
+
+    network: str = "model"
+    aggregate: Aggregate = TokenMean()
+
+    @property
+    def policy_outputs(self) -> frozenset[str]:  # type: ignore[override]
+        return frozenset({NetworkOutput(self.network).name, NEXT_OBSERVATION.name})
+
+    def forward(self, experience: Experience, evaluation: Evaluation) -> Loss:
+        evaluation = evaluation.zero_masked(experience.mask)
+        predicted, found = (evaluated(evaluation, output) for output in (NetworkOutput(self.network), NEXT_OBSERVATION))
+        return Loss(self.aggregate(experience, (predicted - found.detach()).square().mean(-1)), {})
+
+
 class TemperatureLoss(NetworkObjective):
     """aggregate( -log alpha (log pi(a | s) + target) ) with a an action of the policy: alpha rises where the entropy is
     below the target.
 
     temperature: the network alpha.
     target: entropy in nats; None takes minus the number of an action's dimensions.
+    sequence: actions of the policy in turn, whose mean of log pi counts; 0 is one action. model: as in `ValueAscent`.
 
     Source: Haarnoja et al. 2018, arXiv 1812.05905, with log alpha in the place of alpha, as in the authors' program.
     """
 
     temperature: str = "temperature"
     target: float | None = None
+    sequence: int = 0
+    model: str = ""
     aggregate: Aggregate = TokenMean()
 
     @property
+    def _logp(self) -> NetworkOutput:
+        return NetworkOutput("logp", proposal=Proposal(sequence=self.sequence, model=self.model))
+
+    @property
     def policy_outputs(self) -> frozenset[str]:  # type: ignore[override]
-        outputs = NetworkOutput(self.temperature), NetworkOutput("logp", proposal=NOW), NetworkOutput("action")
-        return frozenset(output.name for output in outputs)
+        return frozenset(o.name for o in (NetworkOutput(self.temperature), self._logp, NetworkOutput("action")))
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Loss:
-        mask, logp = experience.mask, evaluated(evaluation, NetworkOutput("logp", proposal=NOW)).detach()
-        logp = torch.where(mask, logp, 0)
+        mask, logp = experience.mask, evaluated(evaluation, self._logp).detach()
+        logp = torch.where(mask, logp.mean(-1) if self.sequence else logp, 0)
         alpha = torch.where(mask, evaluated(evaluation, NetworkOutput(self.temperature)), 1)
         dimensions = evaluated(evaluation, NetworkOutput("action")).shape[-1]
         target = -float(dimensions) if self.target is None else self.target
@@ -154,40 +183,53 @@ class ValueAscent(NetworkObjective):
     over: what is taken of its heads.
     temperature: the network alpha, or a number; 0 leaves the entropy out.
     scale: c = scale / mean |Q| over the whole batch, without gradient; None is c = 1.
+    sequence: J actions of the policy in turn after one look at the state, each at the state that a model says the ones
+        before it lead to; the terms are summed. 0 is one action.
+    model: the network of the state after a decision, whose target copy is read, without gradient.
     """
 
     critic: str = "critic"
     over: Over = "min"
     temperature: str | float = 0.0
     scale: float | None = None
+    sequence: int = 0
+    model: str = ""
     regularise: Sequence[Regulariser] = ()
     aggregate: Aggregate = TokenMean()
 
     def setup(self) -> None:
         if self.scale is not None and not self.scale > 0:
             raise ValueError(f"objectives.ValueAscent: scale must be > 0, found {self.scale}")
+        if self.sequence < 0 or bool(self.sequence) != bool(self.model):
+            raise ValueError(
+                f"objectives.ValueAscent: a sequence needs the name of a model, and a model a sequence >= 1, found "
+                f"sequence = {self.sequence} and model = {self.model!r}"
+            )
+        proposal = Proposal(sequence=self.sequence, model=self.model)
+        self._value = NetworkOutput(self.critic, proposal=proposal)
+        self._logp = NetworkOutput("logp", proposal=proposal)
 
     @property
     def policy_outputs(self) -> frozenset[str]:  # type: ignore[override]
-        logp = NetworkOutput("logp", proposal=NOW)
-        critic = NetworkOutput(self.critic, proposal=NOW).name
-        return frozenset({critic}) | entropy_outputs(self.temperature, logp)
+        return frozenset({self._value.name}) | entropy_outputs(self.temperature, self._logp)
 
     @property
     def full_batch_outputs(self) -> frozenset[str]:  # type: ignore[override]
-        names = {NetworkOutput(self.critic, proposal=NOW).name} if self.scale is not None else set[str]()
-        return frozenset(names)
+        return frozenset({self._value.name} if self.scale is not None else set[str]())
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Loss:
         experience, evaluation = experience.zero_masked(), evaluation.zero_masked(experience.mask)
-        value = over_heads(evaluated(evaluation, NetworkOutput(self.critic, proposal=NOW)), self.over)
-        cost = entropy_cost(self.temperature, NetworkOutput("logp", proposal=NOW), evaluation, value)
+        value = over_heads(evaluated(evaluation, self._value), self.over)
+        cost = entropy_cost(self.temperature, self._logp, evaluation, value)
         factor: Tensor | float = 1.0
         if self.scale is not None:
             whole, known = full_batch_of(experience)
-            size = over_heads(evaluated(known, NetworkOutput(self.critic, proposal=NOW)), self.over).abs()
+            size = over_heads(evaluated(known, self._value), self.over).abs()
             factor = self.scale / ops.masked_mean(size, whole.mask).clamp(min=1e-8).to(value)
-        loss = self.aggregate(experience, cost - factor * value)
+        terms = cost - factor * value
+        if self.sequence:
+            terms, value = terms.sum(-1), value.mean(-1)
+        loss = self.aggregate(experience, terms)
         with torch.no_grad():
             metrics = {"value": self.aggregate(experience, value)}
         added, found = regularised(self.regularise, self.aggregate, experience, evaluation)

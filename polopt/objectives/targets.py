@@ -195,8 +195,11 @@ def entropy_outputs(temperature: str | float, logp: NetworkOutput) -> frozenset[
 
 
 def entropy_cost(temperature: str | float, logp: NetworkOutput, evaluation: Evaluation, like: Tensor) -> Tensor:
-    """Returns alpha log pi(a | s) of a proposed action, [B, T]; alpha without gradient."""
+    """Returns alpha log pi(a | s) of a proposed action, [B, T], or of several, [B, T, K]; alpha without gradient."""
     if temperature == 0:
         return torch.zeros_like(like)
-    alpha = evaluated(evaluation, NetworkOutput(temperature)).detach() if isinstance(temperature, str) else temperature
-    return alpha * evaluated(evaluation, logp)
+    found = evaluated(evaluation, logp)
+    if not isinstance(temperature, str):
+        return temperature * found
+    alpha = evaluated(evaluation, NetworkOutput(temperature)).detach()
+    return alpha.view(*alpha.shape, *[1] * (found.ndim - alpha.ndim)) * found

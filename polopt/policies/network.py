@@ -15,7 +15,7 @@ from torch import Generator, Tensor, nn
 
 from polopt.evaluation import Evaluation
 from polopt.experience import Experience
-from polopt.networks import Activation, ResidualNetwork, Space, Trunk, perceptron
+from polopt.networks import Activation, ResidualNetwork, SequenceActor, Space, Trunk, perceptron
 from polopt.part import build
 from polopt.policies.heads import LOG_STD, Action, Bounded, HeadError, HeadName, Law, head_of
 from polopt.policies.normaliser import ObservationNormaliser
@@ -107,7 +107,7 @@ class NetworkPolicy(nn.Module):
                 )
             self.settings["trunk"] = trunk.to_dict()
             self.actor = trunk.build(self.space, self.head.outputs, generator)
-            self.critic = trunk.build(self.space, 1, generator)
+            self.critic = trunk.build_value(self.space, generator)
         if residual:
             if name != "gaussian" or trunk is not None or normalise:
                 raise ValueError(_NO_SUM.format(name, trunk, normalise))
@@ -185,12 +185,41 @@ class NetworkPolicy(nn.Module):
 
     def propose_of(self, law: Law, generator: Generator) -> Action:
         """Samples an action of each law, as `propose`."""
+        self._check_gradient()
+        return self.head.sample(law, generator)
+
+    def propose_sequence(
+        self, observation: Tensor, length: int, generator: Generator, *, greedy: bool = False
+    ) -> Action:
+        """Samples `length` actions in turn after a look at each observation [..., D]: action [..., J, A] or [..., J],
+        and logp [..., J], each given the actions before it; as `propose`. The most likely ones if greedy.
+
+        A policy whose actor has no sequences takes one action and holds it, with logp of 0 after the first.
+        """
+        self._check_gradient()
+        found: list[Action] = []
+
+        def act(output: Tensor) -> Tensor:
+            law = self.head.law(output, self.log_std)
+            mode = self.head.mode(law) if greedy else None
+            found.append(self.head.sample(law, generator) if mode is None else Action(mode, self.head.logp(law, mode)))
+            return found[-1].action
+
+        seen = self._normalised(observation)
+        if isinstance(self.actor, SequenceActor):
+            self.actor.unroll(seen, act, length)
+        else:
+            act(self.actor(seen))
+            found += [Action(found[0].action, torch.zeros_like(found[0].logp))] * (length - 1)
+        place = observation.ndim - 1
+        return Action(*(torch.stack([getattr(each, name) for each in found], place) for name in Action._fields))
+
+    def _check_gradient(self) -> None:
         if torch.is_grad_enabled() and not self.head.reparameterised:
             raise HeadError(
                 f"samples of a {self.head.name} head have no gradient; take an environment whose actions are a Box, or "
                 "a method that reads log-probabilities"
             )
-        return self.head.sample(law, generator)
 
     def evaluate(self, experience: Experience, needs: Iterable[str] = (), *, top: int = 0) -> Evaluation:
         """Evaluates the policy on the decisions of a batch.

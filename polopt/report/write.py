@@ -9,6 +9,7 @@ from typing import Any
 
 from polopt.metrics import Comparison
 from polopt.report import compare_figures, run_figures, samples, summary
+from polopt.report.frequency_figure import frequency
 from polopt.report.page import render, write
 from polopt.report.rule_figure import rules
 from polopt.report.run import RunData, read_run
@@ -27,7 +28,8 @@ def write_report(run: Path) -> Path:
     changes = summary.changes(found)
     main = changes[-1] if changes else None
     kinds = summary.kinds(main) if main else []
-    shown = [run_figures.learning_curve(found) or run_figures.measures(found), run_figures.by_kind(kinds), rules(found)]
+    first = run_figures.learning_curve(found) or run_figures.measures(found)
+    shown = [first, run_figures.by_kind(kinds), rules(found), frequency(found)]
     training = run_figures.run_figures(found)
     chosen = samples.choose(found.samples)
     page = render(

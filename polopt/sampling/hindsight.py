@@ -70,8 +70,10 @@ class HindsightReplay(TransitionReplay):
             )
         if not 0 <= self.relabelled <= 1:
             raise ValueError(f"sampling.HindsightReplay: relabelled must be in [0, 1], found {self.relabelled}")
-        if self.n_steps > 1:
-            raise ValueError(f"sampling.HindsightReplay: n_steps must be 1, found {self.n_steps}")
+        if self.n_steps > 1 or self.sequence > 1:
+            raise ValueError(
+                f"sampling.HindsightReplay: n_steps and sequence must be 1, found {self.n_steps} and {self.sequence}"
+            )
         if self.logged == 1:
             raise ValueError("sampling.HindsightReplay: logged = 1 plays nothing, and the log keeps its goals")
 

@@ -264,6 +264,7 @@ class TransitionSource(Protocol):
         epsilon: float = 0.0,
         n_steps: int = 1,
         gamma: float | None = None,
+        sequence: int = 1,
     ) -> Experience:
         """Plays `steps` further steps of each of the source's environments, stores them, and draws `rows` transitions
         of those that are stored, uniformly and with replacement.
@@ -273,6 +274,7 @@ class TransitionSource(Protocol):
         noise: standard deviation of Gaussian noise on the actions, in half widths of their bounds.
         epsilon: chance of a uniformly random choice in the place of the most likely one; 0 samples the policy's own.
         n_steps: decisions that a transition spans at most. gamma: their discount.
+        sequence: actions that the policy takes in turn after one look at the state.
 
         The result has one decision a row: `mask`, `reward`, `terminated`, `truncated` [B, 1], and
         `extras["observation"]` [B, 2, D], before the decision and after the last one that the row spans,

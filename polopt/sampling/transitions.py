@@ -40,6 +40,7 @@ class TransitionReplay(Sampling):
     weights: of the log's transitions, in proportion to which they are drawn; None is uniform.
     policy_input: what the policy reads beside the observation, held for an episode and stored with each transition.
     group: rows of a group, for losses that compare the rows of one; a minibatch holds whole groups.
+    sequence: actions that are played in turn after one look at the state, open loop.
     """
 
     rows: int = 256
@@ -54,9 +55,11 @@ class TransitionReplay(Sampling):
     weights: LogWeights | None = None
     policy_input: PolicyInput | None = None
     group: int = 1
+    sequence: int = 1
 
     def setup(self) -> None:
-        least_values = {"rows": 1, "steps": 1, "start": 0, "capacity": 1, "noise": 0, "n_steps": 1, "group": 1}
+        least_values = {"rows": 1, "steps": 1, "start": 0, "capacity": 1, "noise": 0, "n_steps": 1}
+        least_values |= {"group": 1, "sequence": 1}
         for name, least in least_values.items():
             if getattr(self, name) < least:
                 raise ValueError(f"sampling.TransitionReplay: {name} must be >= {least}, found {getattr(self, name)}")
@@ -73,6 +76,11 @@ class TransitionReplay(Sampling):
             raise ValueError("sampling.TransitionReplay: noise is for vectors and epsilon for choices; set one to 0")
         if self.weights is not None and not self.logged:
             raise ValueError("sampling.TransitionReplay: weights are of the log, and logged = 0 draws none of it")
+        if self.sequence > 1 and (self.noise or any(values)):
+            raise ValueError(
+                f"sampling.TransitionReplay: sequence = {self.sequence} actions in turn are samples of the policy; set "
+                "noise and epsilon to 0"
+            )
         if self.start > self.capacity:
             raise ValueError(
                 f"sampling.TransitionReplay: start = {self.start} transitions do not fit into capacity = "
@@ -117,6 +125,7 @@ class TransitionReplay(Sampling):
             epsilon=now(self.epsilon),
             n_steps=self.n_steps,
             gamma=self.gamma,
+            sequence=self.sequence,
         )
 
 

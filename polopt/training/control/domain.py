@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,24 +20,23 @@ from polopt.algorithm import Algorithm
 from polopt.capabilities import CORE_FIELDS, Capabilities
 from polopt.config import ConfigError
 from polopt.experience import Experience
-from polopt.metrics import t_interval
 from polopt.networks import Trunk
 from polopt.outputs import POLICY, output_of
 from polopt.policies.heads import Bounded
 from polopt.policies.network import NetworkPolicy
-from polopt.policies.rule import RulePolicy
 from polopt.sampling import HindsightReplay, PolicyInput, TransitionReplay, policy_input_of
 from polopt.sampling.source_protocols import STEPPED
 from polopt.training.control.clip import animated_png, rendered_episode
 from polopt.training.control.environments import make_copies, make_one
 from polopt.training.control.goal_source import ComputeReward, GoalReplaySource
 from polopt.training.control.logged import FURTHER, load_transitions
+from polopt.training.control.playing import played
 from polopt.training.control.policies import policy_for
 from polopt.training.control.recipe import ControlRecipe
 from polopt.training.control.replay_source import ReplaySource
 from polopt.training.control.returns import ReturnScore
 from polopt.training.control.rules import RulesOf
-from polopt.training.control.source import ACTION_MASK, GOAL_KEYS, StepSource
+from polopt.training.control.source import ACTION_MASK, GOAL_KEYS
 from polopt.training.files import CLIP
 from polopt.training.flat_updates import check_compiled
 from polopt.training.network_domain import NetworkDomain, check_one_process
@@ -139,7 +138,7 @@ class ControlDomain(NetworkDomain):
                 f"stages.{stage}: its policy's outputs are the values of choices; set policy.head to action_values, "
                 f"which needs Discrete actions, and the environment's are {self.evaluated.single_action_space}"
             )
-        if not head.reparameterised and any(not output.next and not each.several for output, each in proposals):
+        if not head.reparameterised and any(each.learns and not output.next for output, each in proposals):
             raise ConfigError(
                 f"stages.{stage}: its policy climbs a critic's value through its action, and a choice has no gradient; "
                 "take an environment whose actions are a Box, or another method, as ppo"
@@ -349,42 +348,23 @@ class ControlDomain(NetworkDomain):
             }
 
     def score(self, stage: str, problems: int, step: int) -> ReturnScore:
-        """Plays whole episodes of the policy, and of the recipe's rules if the evaluation is no quick one."""
+        """Plays whole episodes of the policy."""
         full = problems >= self.recipe.evaluation.problems
-        return self.measured(
-            problems, self.recipe.seed_of("evaluation", step), self.rules.policies() if full else {}, stage
-        )
+        return self.measured(problems, self.recipe.seed_of("evaluation", step), stage, full=full)
 
-    def measured(
-        self, problems: int, seed: int, rules: Mapping[str, RulePolicy], stage: str | None = None
-    ) -> ReturnScore:
-        """Returns the policy's score, with those of rules on the same seed."""
-        own = self._play(self.policy, problems, seed, self._evaluation_input(stage or [*self.algorithms][-1]))
-        return dataclasses.replace(own, rules={n: self._play(rule, problems, seed) for n, rule in rules.items()})
-
-    def _play(self, policy: Any, problems: int, seed: int, policy_input: PolicyInput | None = None) -> ReturnScore:
-        """Plays whole episodes, numbers per copy differing by at most one, so that short ones are not preferred."""
-        environments, greedy = self.evaluated, self.recipe.evaluation.greedy
-        source = StepSource(
-            environments,
-            policy,
-            seed=seed % 2**31,
-            generator=torch.Generator().manual_seed(seed),
-            policy_input=policy_input,
-        )
-        copies = environments.num_envs
-        targets = torch.tensor([problems // copies + (i < problems % copies) for i in range(copies)])
-        finished: list[list[tuple[float, int]]] = [[] for _ in range(copies)]
-        while any(len(finished[i]) < int(targets[i]) for i in range(copies)):
-            batch = source.fragments(64, greedy=greedy)
-            for row, column in (batch.terminated | batch.truncated).nonzero().tolist():
-                if len(finished[row]) < int(targets[row]):
-                    extras = batch.extras
-                    ended = float(extras["episode_return"][row, column]), int(extras["episode_length"][row, column])
-                    finished[row].append(ended)
-        episodes = [episode for row in finished for episode in row]
-        returns = [value for value, _ in episodes]
-        return ReturnScore(returns, [length for _, length in episodes], t_interval(returns))
+    def measured(self, problems: int, seed: int, stage: str | None = None, *, full: bool = True) -> ReturnScore:
+        """Returns the policy's score; if full, with those of the recipe's rules and of fewer decisions, on the same
+        seed."""
+        spec, given = self.recipe.evaluation, self._evaluation_input(stage or [*self.algorithms][-1])
+        play = functools.partial(played, self.evaluated, episodes=problems, seed=seed, greedy=spec.greedy)
+        own = play(self.policy, policy_input=given)
+        if not full:
+            return own
+        rules = {name: play(rule) for name, rule in self.rules.policies().items()}
+        if spec.frequency is None:
+            return dataclasses.replace(own, rules=rules)
+        scores = {n: play(self.policy, policy_input=given, sequence=n) for n in spec.frequency.lengths}
+        return dataclasses.replace(own, rules=rules, frequency=spec.frequency.score(scores))
 
 
 def goal_size(environments: VectorEnv) -> int:

@@ -43,6 +43,6 @@ def evaluate_control(
                     f"{domain.policy.space}"
                 )
             domain.set_policy(policy)
-            return domain.measured(count, seed, domain.rules.policies())
+            return domain.measured(count, seed)
         finally:
             domain.close()

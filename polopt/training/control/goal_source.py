@@ -104,11 +104,13 @@ class GoalReplaySource(ReplaySource):
         self._episode = self._step_number = torch.zeros(0, dtype=torch.int64)
         self._rows: dict[str, Tensor] = {}
 
-    def fragments(self, steps: int, *, greedy: bool = False, actor: NetworkPolicy | None = None) -> Experience:
+    def fragments(
+        self, steps: int, *, greedy: bool = False, actor: NetworkPolicy | None = None, sequence: int = 1
+    ) -> Experience:
         """See `StepSource.fragments`."""
         if self._seen is None:
             self._begin(torch.ones(self.rows, dtype=torch.bool))
-        played = super().fragments(steps, greedy=greedy, actor=actor)
+        played = super().fragments(steps, greedy=greedy, actor=actor, sequence=sequence)
         mask, over = played.mask.cpu(), (played.terminated | played.truncated).cpu()
         marks = {name: torch.zeros_like(mask, dtype=torch.int64) for name in MARKS}
         for t in range(steps):
@@ -126,7 +128,7 @@ class GoalReplaySource(ReplaySource):
         self._step_number = self._step_number.masked_fill(copies, 0)
         self._next += int(copies.sum())
 
-    def _play(self, actor: Any, steps: int, capacity: int) -> TransitionStore:
+    def _play(self, actor: Any, steps: int, capacity: int, sequence: int = 1) -> TransitionStore:
         before = self._written
         store = super()._play(actor, steps, capacity)
         if self._marks is None:

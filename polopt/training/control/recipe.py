@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 import pydantic
 
 from polopt.config import Config, ConfigError, PlainMap
+from polopt.metrics import frequency_averaged_score
 from polopt.policies.heads import HeadName
 from polopt.policies.network import Activation
+from polopt.training.control.returns import FrequencyScore, ReturnScore
 from polopt.training.recipe import Recipe
 from polopt.training.specs import EvaluationSpec, Positive, StageSpec, without_defaults
 
@@ -62,6 +65,33 @@ class NetworkSpec(Config):
         return without_defaults(self, handler(self), self.unused)
 
 
+class FrequencySpec(Config):
+    """The returns of the policy when it looks at the state now and then, and takes several actions in turn in between:
+    those of its own sequences if its trunk has any, else one action that is held.
+
+    lengths: actions after each look, rising.
+    largest: the return that counts as 1 in the frequency-averaged score.
+    shift: added to returns, where they can be negative.
+    """
+
+    lengths: tuple[Positive, ...] = (1, 2, 4, 8, 16, 30)
+    largest: pydantic.PositiveFloat
+    shift: float = 0.0
+
+    @pydantic.field_validator("lengths")
+    @classmethod
+    def _rising(cls, lengths: tuple[int, ...]) -> tuple[int, ...]:
+        if len(lengths) < 2 or sorted(set(lengths)) != [*lengths]:
+            raise ValueError(f"give two lengths or more, each larger than the one before, found {[*lengths]}")
+        return lengths
+
+    def score(self, scores: Mapping[int, ReturnScore]) -> FrequencyScore:
+        """Returns the score of a policy's returns by length."""
+        returns = [score.interval.estimate for score in scores.values()]
+        average = frequency_averaged_score([*scores], returns, largest=self.largest, shift=self.shift)
+        return FrequencyScore(scores, average)
+
+
 class ReturnEvaluationSpec(EvaluationSpec):
     """The measurement of the mean return, in episodes of separate environments.
 
@@ -70,14 +100,16 @@ class ReturnEvaluationSpec(EvaluationSpec):
     greedy: whether the most likely action is taken instead of a sampled one.
     rules: rules, by name, that play as many episodes at the beginning and end of the last stage, as the policy's
         baselines: {escapement: {part: "polopt.worlds.control:ConstantEscapement", escapement: 0.5}}.
+    frequency: returns at lower frequencies of decision, measured with the rules: {largest: 1000}.
     """
 
     problems: Positive = 100
     quick: Positive = 20
     greedy: bool = True
-    unused: ClassVar[tuple[str, ...]] = ("rules",)
+    unused: ClassVar[tuple[str, ...]] = ("rules", "frequency")
 
     rules: dict[str, PlainMap] = pydantic.Field(default_factory=dict)
+    frequency: FrequencySpec | None = None
 
     @pydantic.model_serializer(mode="wrap")
     def _without_unused(self, handler: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:

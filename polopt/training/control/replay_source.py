@@ -11,68 +11,11 @@ from gymnasium.vector import VectorEnv
 from torch import Generator, Tensor
 
 from polopt.experience import Experience
-from polopt.policies.network import Action, NetworkPolicy
+from polopt.policies.network import NetworkPolicy
 from polopt.sampling import PolicyInput, WeightedLog, spanning, transition_rows
+from polopt.training.control.explorers import EpsilonGreedyPolicy, NoisyPolicy, UniformPolicy
 from polopt.training.control.source import StepSource
 from polopt.training.control.transition_store import TransitionStore
-
-
-class UniformPolicy:
-    """Uniformly random actions of another policy's space. low, high: bounds of a vector, [A]."""
-
-    def __init__(self, policy: NetworkPolicy, low: Tensor, high: Tensor) -> None:
-        self.device, self.head, self._space = policy.device, policy.head, policy.space
-        self._low, self._high = low, high
-
-    def act(
-        self, observation: Tensor, generator: Generator, *, greedy: bool = False, legal: Tensor | None = None
-    ) -> Action:
-        """Samples an action for each observation, [N, D]."""
-        count, choices = len(observation), self._space.actions
-        if choices is not None:
-            chance = torch.ones(count, choices) if legal is None else legal.float()
-            action = torch.multinomial(chance, 1, generator=generator)[:, 0]
-            return Action(action, -chance.sum(1).log())
-        width = self._high - self._low
-        action = self._low + width * torch.rand(count, len(width), generator=generator)
-        return Action(action, -width.log().sum().expand(count))
-
-
-class NoisyPolicy:
-    """A policy's most likely action with Gaussian noise, within the bounds; `logp` is 0, without meaning.
-
-    noise: its standard deviation, in half widths of the bounds low and high, [A].
-    """
-
-    def __init__(self, policy: NetworkPolicy, noise: float, low: Tensor, high: Tensor) -> None:
-        self.device, self.head, self._policy = policy.device, policy.head, policy
-        self._low, self._high, self._noise = low, high, noise * (high - low) / 2
-
-    def act(
-        self, observation: Tensor, generator: Generator, *, greedy: bool = False, legal: Tensor | None = None
-    ) -> Action:
-        """Samples an action for each observation, [N, D]."""
-        action = self._policy.act(observation, generator, greedy=True).action
-        noise = torch.randn(action.shape, generator=generator).to(action) * self._noise
-        return Action((action + noise).clamp(self._low, self._high), action.new_zeros(len(action)))
-
-
-class EpsilonGreedyPolicy:
-    """A policy's most likely choice, or with chance `epsilon` a uniformly random legal one; `logp` is 0, without
-    meaning."""
-
-    def __init__(self, policy: NetworkPolicy, epsilon: float) -> None:
-        self.device, self.head, self._policy, self._epsilon = policy.device, policy.head, policy, epsilon
-        self._uniform = UniformPolicy(policy, torch.zeros(0), torch.zeros(0))
-
-    def act(
-        self, observation: Tensor, generator: Generator, *, greedy: bool = False, legal: Tensor | None = None
-    ) -> Action:
-        """Samples an action for each observation, [N, D]."""
-        best = self._policy.act(observation, generator, greedy=True, legal=legal).action
-        other = self._uniform.act(observation, generator, legal=legal).action.to(best)
-        explores = torch.rand(len(best), generator=generator).to(best.device) < self._epsilon
-        return Action(torch.where(explores, other, best), observation.new_zeros(len(best)))
 
 
 class ReplaySource(StepSource):
@@ -111,9 +54,11 @@ class ReplaySource(StepSource):
         self._weighted: WeightedLog | None = None
         self._ended: list[tuple[float, float, bool]] = []
 
-    def fragments(self, steps: int, *, greedy: bool = False, actor: NetworkPolicy | None = None) -> Experience:
+    def fragments(
+        self, steps: int, *, greedy: bool = False, actor: NetworkPolicy | None = None, sequence: int = 1
+    ) -> Experience:
         """See `StepSource.fragments`."""
-        played = super().fragments(steps, greedy=greedy, actor=actor)
+        played = super().fragments(steps, greedy=greedy, actor=actor, sequence=sequence)
         over = played.terminated | played.truncated
         columns = (played.extras["episode_return"], played.extras["episode_length"], played.truncated)
         self._ended += zip(*(column[over].tolist() for column in columns), strict=True)
@@ -140,12 +85,13 @@ class ReplaySource(StepSource):
         epsilon: float = 0.0,
         n_steps: int = 1,
         gamma: float | None = None,
+        sequence: int = 1,
     ) -> Experience:
         """See `sampling.source_protocols.TransitionSource`."""
         self._epsilon = epsilon
         while self._written < start:
             self._play_random(steps, capacity)
-        store = self._play(self._explorer(noise, epsilon), steps, capacity)
+        store = self._play(self._explorer(noise, epsilon), steps, capacity, sequence)
         drawn = store.draw(rows, self.generator, n_steps=n_steps, gamma=gamma)
         return transition_rows(drawn, self.policy.head.support).to(self.policy.device)
 
@@ -170,10 +116,10 @@ class ReplaySource(StepSource):
         drawn = spanning(self.logged, place, n_steps, gamma)
         return transition_rows(drawn, self.policy.head.support).to(self.policy.device)
 
-    def _play(self, actor: Any, steps: int, capacity: int) -> TransitionStore:
+    def _play(self, actor: Any, steps: int, capacity: int, sequence: int = 1) -> TransitionStore:
         own, self.policy = self.policy, actor
         try:
-            played = self.fragments(steps).to("cpu")
+            played = self.fragments(steps, sequence=sequence).to("cpu")
         finally:
             self.policy = own
         if self._store is None:

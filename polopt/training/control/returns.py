@@ -10,13 +10,32 @@ from polopt.metrics import Interval
 
 
 @dataclasses.dataclass(frozen=True)
+class FrequencyScore:
+    """Scores of a policy by the number of actions that it takes in turn after one look at the state.
+
+    average: the frequency-averaged score, `metrics.frequency_averaged_score`.
+    """
+
+    scores: Mapping[int, ReturnScore]
+    average: float
+
+    def record(self) -> dict[str, Any]:
+        """Returns the scores as written to evaluations.jsonl, without single episodes."""
+        records = {str(length): score.record() for length, score in self.scores.items()}
+        means = {length: {"return": record["return"]} for length, record in records.items()}
+        return {"average": self.average, "lengths": means}
+
+
+@dataclasses.dataclass(frozen=True)
 class ReturnScore:
-    """The mean undiscounted return over episodes, with its interval. rules: those of rules, by name."""
+    """The mean undiscounted return over episodes, with its interval. rules: those of rules, by name. frequency: those
+    of the policy with fewer looks at the state."""
 
     returns: list[float]
     lengths: list[int]
     interval: Interval
     rules: Mapping[str, ReturnScore] = dataclasses.field(default_factory=dict)
+    frequency: FrequencyScore | None = None
 
     def record(self) -> dict[str, Any]:
         """Returns the score as written to evaluations.jsonl."""
@@ -24,4 +43,5 @@ class ReturnScore:
         estimate = {"estimate": interval.estimate, "low": interval.low, "high": interval.high, "unit": "return"}
         lengths = sum(self.lengths) / len(self.lengths)
         found = {"problems": len(self.returns), "return": estimate, "length/mean": lengths, "returns": self.returns}
-        return found | ({"rules": {n: rule.record() for n, rule in self.rules.items()}} if self.rules else {})
+        found |= {"rules": {n: rule.record() for n, rule in self.rules.items()}} if self.rules else {}
+        return found | ({} if self.frequency is None else {"frequency": self.frequency.record()})

@@ -14,6 +14,7 @@ from torch import Generator, Tensor
 from polopt.errors import RunError
 from polopt.experience import Experience
 from polopt.policies.network import NetworkPolicy
+from polopt.policies.open_loop import OpenLoop
 from polopt.sampling import PolicyInput
 
 # The entry of a dictionary of observations that marks the choices that may be taken.
@@ -63,12 +64,16 @@ class StepSource:
         self._seen: tuple[Tensor, Tensor | None] | None = None  # observations and legal choices before the next step
         self._columns: dict[str, Tensor] = {}
         self.policy_input = policy_input
+        self._plan: OpenLoop | None = None
         self._width = 0 if policy_input is None else policy_input.width(policy.space.dimensions)
 
-    def fragments(self, steps: int, *, greedy: bool = False, actor: NetworkPolicy | None = None) -> Experience:
+    def fragments(
+        self, steps: int, *, greedy: bool = False, actor: NetworkPolicy | None = None, sequence: int = 1
+    ) -> Experience:
         """Plays `steps` further steps, T, of each of the N copies; the most likely action in each if greedy.
 
         actor: the policy that acts, in place of the learner.
+        sequence: actions that it takes in turn after one look at the state; a plan goes on in the next fragment.
 
         Returns mask, rollout_logp, reward, terminated and truncated [N, T], group [N], `extras["observation"]` [N, T +
         1, D], `extras["action"]` [N, T] or [N, T, A], and `extras["episode_return"]` and `extras["episode_length"]` [N,
@@ -80,6 +85,10 @@ class StepSource:
         actor = self.policy if actor is None else actor
         if self._seen is None:
             self._reset()
+        if sequence == 1:
+            self._plan = None
+        elif self._plan is None or self._plan.length != sequence:
+            self._plan = OpenLoop(self.rows, sequence)
         assert self._seen is not None
         if self.normaliser is not None:
             self.normaliser.advance()
@@ -95,12 +104,15 @@ class StepSource:
             if self.policy_input is not None:
                 self._write(self.policy_input.name, t, self._given, steps)
                 seen = torch.cat([seen, self._given.to(seen)], -1)
-            acted = actor.act(seen, self.generator, greedy=greedy, legal=legal)
+            if self._plan is None:
+                acted = actor.act(seen, self.generator, greedy=greedy, legal=legal)
+            else:
+                acted = self._plan.act(actor, seen, self.generator, greedy=greedy)
             self._write("action", t, acted.action, steps)
             self._write("rollout_logp", t, acted.logp, steps)
             observation, legal = self._step(t, steps, acted.action)
-            if self.policy_input is not None:
-                self._give(self.policy_input, t, acted.action)
+            if self.policy_input is not None or self._plan is not None:
+                self._begin_episodes(t, acted.action)
             self._write("observation", t + 1, observation, steps + 1)
         self._seen = self._columns["observation"][steps].clone(), legal
         self._fragment_count += 1
@@ -130,19 +142,25 @@ class StepSource:
         self._seen = observation, legal
         self._over = torch.zeros(self.rows, dtype=torch.bool, device=observation.device)
         self._return, self._length = observation.new_zeros(self.rows), observation.new_zeros(self.rows)
+        self._resets = torch.zeros_like(self._over)
+        self._plan = None
         if self.policy_input is not None:
             self._given = self.policy_input.draw(self.rows, self._width, self.generator).to(observation.device)
-            self._given_over = torch.zeros_like(self._over)
 
-    def _give(self, policy_input: PolicyInput, t: int, action: Tensor) -> None:
-        """Changes what the policy reads beside the observation after step t: anew where an episode begins."""
+    def _begin_episodes(self, t: int, action: Tensor) -> None:
+        """Changes what the policy reads beside the observation after step t, anew where an episode begins, where it
+        looks again, too."""
         over = self._columns["terminated"][t] | self._columns["truncated"][t]
         begins = over
         if self.mode == AutoresetMode.NEXT_STEP:  # the step after an episode's last one resets the copy
-            begins, self._given_over = self._given_over, over & ~self._given_over
-        self._given = policy_input.after(self._given, action.to(self._given.device)).clone()
+            begins, self._resets = self._resets, over & ~self._resets
+        if self._plan is not None:
+            self._plan.drop(begins)
+        if self.policy_input is None:
+            return
+        self._given = self.policy_input.after(self._given, action.to(self._given.device)).clone()
         if begins.any():
-            drawn = policy_input.draw(int(begins.sum()), self._width, self.generator)
+            drawn = self.policy_input.draw(int(begins.sum()), self._width, self.generator)
             self._given[begins] = drawn.to(self._given)
 
     def _step(self, t: int, steps: int, action: Tensor) -> tuple[Tensor, Tensor | None]:
