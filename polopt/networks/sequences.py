@@ -70,15 +70,15 @@ class _Recurrent(SequenceActor):
         """Returns the outputs [..., outputs] of the first action."""
         state, last = self._begin(seen)
         found: Tensor = self.out(self.cell(last, state))
-        return found.unflatten(0, seen.shape[:-1])
+        return found.view(*seen.shape[:-1], -1)
 
     def unroll(self, seen: Tensor, act: Callable[[Tensor], Tensor], length: int) -> None:
         state, last = self._begin(seen)
         for _ in range(length):
             state = self.cell(last, state)
-            last = act(self.out(state).unflatten(0, seen.shape[:-1])).flatten(0, -2)
+            last = act(self.out(state).view(*seen.shape[:-1], -1)).reshape(-1, self.dimensions)
 
     def _begin(self, seen: Tensor) -> tuple[Tensor, Tensor]:
-        rows = seen.flatten(0, -2)
+        rows = seen.reshape(-1, seen.shape[-1])
         observation, last = rows[:, : -self.dimensions], rows[:, -self.dimensions :]
         return self.begin(observation), last

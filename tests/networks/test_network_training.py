@@ -298,7 +298,7 @@ def test_the_policy_may_step_less_often() -> None:
         ({"policy_every": 0}, "policy_every and policy_target_every must be >= 1"),
         ({"policy_target_every": 0}, "policy_every and policy_target_every must be >= 1"),
         ({"networks.0.target_tau": 1.5}, r"target_tau must be in \(0, 1\]"),
-        ({"networks.1.name": "logp"}, "not action, logp or policy"),
+        ({"networks.1.name": "logp"}, "not action, logp, observation or policy"),
     ],
 )
 def test_what_does_not_fit_is_refused(changes: dict[str, Any], sentence: str) -> None:
