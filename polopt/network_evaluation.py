@@ -172,7 +172,8 @@ class NetworkEvaluator:
         value: Tensor = experience.extras[name]
         if not after or self.policy_input is None or name != self.policy_input.name:
             return value
-        return self.policy_input.after(value, experience.extras["action"])
+        held = self.policy_input.after(value, experience.extras["action"])
+        return self.policy_input.at(experience.extras["observation"][:, 1:], held, self.generator)
 
     def _input(self, name: str, experience: Experience, state: Tensor, action: Tensor, after: bool) -> Tensor:
         """Returns an input of a network, by its name among `Network.inputs`."""
