@@ -39,6 +39,8 @@ class Algorithm(Part):
     policy_every: minibatches between steps of the policy. policy_target_tau: the step of the policy's target copy
     towards it, where 1 copies; None if it has none. policy_target_every: steps of the policy between those of the copy.
     update: how the gradient of the loss becomes a step of the policy.
+    minibatch: decisions in a minibatch, so that larger batches have more of them; None leaves their number to the
+    stage.
 
     `algorithm.but(credit=..., **{"objective.trust.high": 0.28})` is a changed copy, and
     `polopt.part_diff.diff(a, b)` lists the differences.
@@ -60,6 +62,7 @@ class Algorithm(Part):
     policy_target_tau: float | None = None
     policy_target_every: int = 1
     update: UpdateRule = AdamW()
+    minibatch: int | None = None
 
     def setup(self) -> None:
         tau = 1 if self.policy_target_tau is None else self.policy_target_tau
@@ -68,6 +71,8 @@ class Algorithm(Part):
                 "Algorithm: policy_every and policy_target_every must be >= 1 and policy_target_tau in (0, 1], found "
                 f"{self.policy_every}, {self.policy_target_every} and {self.policy_target_tau}"
             )
+        if self.minibatch is not None and self.minibatch < 1:
+            raise ValueError(f"Algorithm: minibatch must be >= 1, found {self.minibatch}")
         if isinstance(self.reference_tau, float) and not 0 <= self.reference_tau <= 1:
             raise ValueError(f"Algorithm: reference_tau must be in [0, 1], found {self.reference_tau}")
         self.update.check(self.objective)
@@ -112,6 +117,10 @@ class Algorithm(Part):
                 raise ValueError("Algorithm: a part reads the policy's target copy; set policy_target_tau")
             if output.proposal is not None and output.proposal.sequence:
                 _check_imagined(output, networks)
+
+    def minibatches(self, decisions: int, otherwise: int = 1) -> int:
+        """Returns the number of minibatches of so many decisions: as many as `minibatch` makes whole, 1 at least."""
+        return otherwise if self.minibatch is None else max(1, decisions // self.minibatch)
 
     @property
     def _judges_demonstrations(self) -> bool:

@@ -73,19 +73,20 @@ def trained(
     seed: int,
     epochs: int = 5,
     minibatches: int = 4,
+    anneal: bool = True,
     each: Callable[[int, Experience], None] = lambda step, batch: None,
 ) -> NetworkPolicy:
     """Trains a policy in a world by so many batches, and returns it.
 
-    Minibatches are cut between single decisions. lr: falls linearly to 0. each: called with the number of each batch
-    and the batch, after it was learned from.
+    Minibatches are cut between single decisions; their number is of methods that do not set `minibatch`. lr: falls
+    linearly to 0 if `anneal`. each: called with the number of each batch and the batch, after it was learned from.
     """
     source, shuffle = FragmentWorldSource(world, policy, seed), Generator().manual_seed(seed + 1)
     learned = [p for p in policy.parameters() if p.requires_grad]
     optimiser = torch.optim.Adam(learned, lr)
     outputs = algorithm.objective.required_outputs
     for step in range(steps):
-        optimiser.param_groups[0]["lr"] = lr * (1 - step / steps)
+        optimiser.param_groups[0]["lr"] = lr * (1 - step / steps if anneal else 1)
         batch = algorithm.sampling(source)
         with torch.no_grad():
             before = policy.evaluate(batch, {"value"})
@@ -94,7 +95,7 @@ def trained(
         flat = single_decisions(batch)
         for _ in range(epochs):
             order = torch.randperm(len(flat.mask), generator=shuffle)
-            for rows in order.chunk(minibatches):
+            for rows in order.tensor_split(algorithm.minibatches(len(order), minibatches)):
                 part = flat[rows]
                 optimiser.zero_grad()
                 algorithm.objective(part, policy.evaluate(part, outputs)).loss.backward()

@@ -86,7 +86,7 @@ class Learner:
         self.parameters = learning(policy, stage.train)
         self.stepper = algorithm.update.begin(self.parameters, stage.optimiser)
         self.networks = NetworkTraining(policy, algorithm, stage.optimiser.lr, generator)
-        self.noise = NoiseMeter()
+        self.noise, self.minibatches = NoiseMeter(), stage.minibatches
         self.flat_updates = FlatUpdates(policy, algorithm.objective, self.stepper, stage.optimiser.clip, self.networks)
 
     def begin_batch(self) -> None:
@@ -96,6 +96,7 @@ class Learner:
     def update(self, experience: Experience, step: int) -> dict[str, float]:
         """Learns from one batch with advantages, as step number `step` of the stage. Returns the metrics, averaged over
         its optimiser steps."""
+        self.minibatches = self.algorithm.minibatches(int(experience.mask.sum()), self.stage.minibatches)
         rate = learning_rate(self.stage.optimiser, step, self.stage.steps)
         self.stepper.set_lr(rate)
         self.networks.set_course(rate / self.stage.optimiser.lr)
@@ -135,7 +136,7 @@ class Learner:
         if not experience.mask.any():
             return [{}]
         stage = self.stage
-        records = self.flat_updates.run(experience, stage.epochs, stage.minibatches, self.generator, self.noise.see)
+        records = self.flat_updates.run(experience, stage.epochs, self.minibatches, self.generator, self.noise.see)
         for norm in (record["grad_norm"] for record in records if "grad_norm" in record):
             if not math.isfinite(norm):
                 raise diverged(norm)
@@ -159,7 +160,7 @@ class Learner:
         index, size = ops.group_index(experience.group)
         shown = torch.ones(len(size), dtype=torch.bool)
         shown[index[~experience.is_demonstration].cpu()] = False
-        count = min(self.stage.minibatches, max(int(shown.sum()), int((~shown).sum())))
+        count = min(self.minibatches, max(int(shown.sum()), int((~shown).sum())))
         for epoch in range(self.stage.epochs):
             if count == 1:
                 yield epoch, epoch == 0, experience
@@ -208,7 +209,7 @@ class Learner:
         for _ in range(passes - len(logps)):
             nothing(self.policy.evaluate(blank(batch), outputs)).backward()
         self.team.reduce(stepped)
-        if epoch == 0 and self.stage.minibatches > 1:
+        if epoch == 0 and self.minibatches > 1:
             self.noise.see(stepped, len(batch))
         norm = float(whole(nn.utils.clip_grad_norm_(stepped, self.stage.optimiser.clip)))
         if not math.isfinite(norm):

@@ -48,7 +48,7 @@ def job_of(
         "group": needs.group,
         "steps": stage.steps,
         "epochs": stage.epochs,
-        "minibatches": stage.minibatches,
+        "minibatches": algorithm.minibatches(round(stage.rows * answer), stage.minibatches),
         "micro_rows": stage.micro_rows,
         "dtype": policy.dtype,
         "compute": policy.compute,

@@ -176,6 +176,11 @@ class StageSpec(Config):
                 f"{where}.rows = {self.rows} must be a multiple of the group of {group} rollouts per prompt; "
                 f"set {where}.group, or rows to {max(1, self.rows // group) * group}"
             )
+        if self.minibatches > 1 and algorithm.minibatch is not None:
+            raise ConfigError(
+                f"{where}.minibatches = {self.minibatches}, and the method has minibatches of {algorithm.minibatch} "
+                "decisions, as many as there are; leave it out, or set but: {minibatch: null}"
+            )
         groups = algorithm.sampling.batch_rows(self.rows) // group
         if self.minibatches > groups:
             raise ConfigError(
