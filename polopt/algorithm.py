@@ -119,8 +119,8 @@ class Algorithm(Part):
                 _check_imagined(output, networks)
 
     def minibatches(self, decisions: int, otherwise: int = 1) -> int:
-        """Returns the number of minibatches of so many decisions: as many as `minibatch` makes whole, 1 at least."""
-        return otherwise if self.minibatch is None else max(1, decisions // self.minibatch)
+        """Returns the number of minibatches of so many decisions, whose size is nearest to `minibatch`."""
+        return otherwise if self.minibatch is None else max(1, round(decisions / self.minibatch))
 
     @property
     def _judges_demonstrations(self) -> bool:

@@ -179,7 +179,7 @@ class StageSpec(Config):
         if self.minibatches > 1 and algorithm.minibatch is not None:
             raise ConfigError(
                 f"{where}.minibatches = {self.minibatches}, and the method has minibatches of {algorithm.minibatch} "
-                "decisions, as many as there are; leave it out, or set but: {minibatch: null}"
+                "decisions, as many as there are; set it to 1, or but: {minibatch: null}"
             )
         groups = algorithm.sampling.batch_rows(self.rows) // group
         if self.minibatches > groups:
