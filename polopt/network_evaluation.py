@@ -172,8 +172,7 @@ class NetworkEvaluator:
         value: Tensor = experience.extras[name]
         if not after or self.policy_input is None or name != self.policy_input.name:
             return value
-        held = self.policy_input.after(value, experience.extras["action"])
-        return self.policy_input.at(experience.extras["observation"][:, 1:], held, self.generator)
+        return self.policy_input.after(value, experience.extras["action"])
 
     def _input(self, name: str, experience: Experience, state: Tensor, action: Tensor, after: bool) -> Tensor:
         """Returns an input of a network, by its name among `Network.inputs`."""

@@ -49,3 +49,8 @@ class TrainerCapabilities(Capabilities):
     def _refusals(self, algorithm: Algorithm) -> Iterator[str]:
         """Yields the fields and capabilities that the trainer does not provide, and further reasons of the trainer."""
         yield from self.sentences(self.lacking(algorithm))
+        if algorithm.minibatch is not None:
+            yield (
+                f"its minibatches have {algorithm.minibatch} decisions, and {self.name} divides batches itself; set "
+                f"minibatch to null, and the size in {self.name}'s own settings"
+            )

@@ -62,7 +62,6 @@ class StoredWorldSource:
         self.state = world.start(copies, generator)
         self.age = torch.zeros(copies, dtype=torch.int64)
         self.input = torch.zeros(copies, 0) if given is None else given.draw(copies, self.width, generator)
-        self._read()
         self.stored: dict[str, Tensor] = {}
         self.latest: list[dict[str, Tensor]] = []
         self.plan: OpenLoop | None = None
@@ -134,11 +133,6 @@ class StoredWorldSource:
         if self.given is not None:
             drawn = self.given.draw(self.copies, self.width, self.generator)
             self.input = torch.where(over, drawn, self.given.after(self.input, action))
-            self._read()
-
-    def _read(self) -> None:
-        if self.given is not None:
-            self.input = self.given.at(self.world.seen(self.state), self.input, self.generator)
 
 
 def learned_in(

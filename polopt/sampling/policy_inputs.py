@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Generator, Tensor
 
@@ -13,8 +11,7 @@ from polopt.part import Part
 class PolicyInput(Part):
     """A vector that the policy reads after the observation, `extras.NAME` [B, T, K].
 
-    A source draws it when an episode begins and holds it until the episode ends, unless `after` changes it; and what is
-    read in a state is `at` of it.
+    A source draws it when an episode begins and holds it until the episode ends, unless `after` changes it.
 
     name: the column, and the name that networks read it by.
     """
@@ -31,19 +28,12 @@ class PolicyInput(Part):
         """Returns K. dimensions: numbers in an action, None for choices."""
         raise NotImplementedError
 
-    def check(self, low: Sequence[float] | None, high: Sequence[float] | None) -> None:
-        """Raises ValueError where it does not fit the bounds of actions, [A]; None where there are none."""
-
     def draw(self, count: int, width: int, generator: Generator) -> Tensor:
         """Draws the vectors, [count, K], of so many episodes that begin."""
         raise NotImplementedError
 
     def after(self, value: Tensor, action: Tensor) -> Tensor:
         """Returns the vectors [..., K] after decisions [..., A], in the environment's units."""
-        return value
-
-    def at(self, observation: Tensor, value: Tensor, generator: Generator) -> Tensor:
-        """Returns what is read in states [..., D], of held vectors [..., K]."""
         return value
 
 

@@ -64,8 +64,6 @@ def _played(
             seen, legal = observed(found)
             legal = None if legal is None else legal.to(policy.device)
             seen = seen.to(policy.device)
-            if policy_input is not None and given is not None:
-                given = policy_input.at(seen, given, generator)
             read = seen if policy_input is None else policy.state_of(seen, {policy_input.name: given})
             action = policy.act(read, generator, greedy=greedy, legal=legal).action
             if policy_input is not None and given is not None:

@@ -176,11 +176,6 @@ class ControlDomain(NetworkDomain):
                 f"stages.{stage}: it reads means and standard deviations of normal distributions, and policy.head = "
                 f"{head.name!r} has none; set it to gaussian"
             )
-        if (given := policy_input_of(algorithm.sampling)) is not None:
-            try:
-                given.check(self.policy.space.low, self.policy.space.high)
-            except ValueError as error:
-                raise ConfigError(f"stages.{stage}: sampling.policy_input: {error}") from None
         self._check_networks(stage, algorithm)
         self._check_exploration(stage, algorithm)
         if "logged_transitions" in algorithm.sampling.source_capabilities and self.recipe.transitions is None:

@@ -65,7 +65,6 @@ class StepSource:
         self._columns: dict[str, Tensor] = {}
         self.policy_input = policy_input
         self._plan: OpenLoop | None = None
-        self._given = torch.zeros(0)
         self._width = 0 if policy_input is None else policy_input.width(policy.space.dimensions)
 
     def fragments(
@@ -103,7 +102,6 @@ class StepSource:
                 legal = legal.to(self.policy.device)
             seen = self._columns["observation"][t].to(self.policy.device)
             if self.policy_input is not None:
-                self._given = self.policy_input.at(seen, self._given, self.generator)
                 self._write(self.policy_input.name, t, self._given, steps)
                 seen = torch.cat([seen, self._given.to(seen)], -1)
             if self._plan is None:

@@ -10,8 +10,9 @@ from safetensors.torch import load_file
 from test_control_runs import SMALL
 
 from polopt.algorithm import Algorithm
+from polopt.bridges.verl_config import HOST
 from polopt.config import ConfigError
-from polopt.methods.ppo import control_ppo
+from polopt.methods.ppo import control_ppo, ppo
 from polopt.methods.ppo_outer_scaling import ppo_outer_scaling, resting_excess
 from polopt.training import recipe as recipes
 from polopt.training.flat_updates import FlatUpdates
@@ -61,6 +62,12 @@ def test_a_fixed_number_beside_a_fixed_size_is_refused() -> None:
     changes = {"stages.rl.minibatches": 4, "stages.rl.but": {}}
     with pytest.raises(ConfigError, match="minibatches = 4, and the method has minibatches of 256 decisions"):
         _ = recipes.load("cartpole", changes, method="ppo-outer-scaling").algorithms
+
+
+def test_trainers_that_divide_batches_themselves_refuse_it() -> None:
+    made = ppo(kl=0.0)
+    (new,) = {*HOST.refusals(made.but(minibatch=64))} - {*HOST.refusals(made)}
+    assert "its minibatches have 64 decisions, and verl divides batches itself; set minibatch to null" in new
 
 
 def test_the_excess_where_steps_rest() -> None:
