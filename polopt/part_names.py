@@ -64,7 +64,7 @@ def locate(name: str) -> Callable[..., Any]:
         raise NameNotFound(f"{name!r:.60} is not a name: expected room.Class, package.module:Thing or file.py:Thing")
     if ":" in name:
         module_name, _, attribute = name.rpartition(":")
-        module = _load_file(Path(module_name)) if module_name.endswith(".py") else _import(module_name, name)
+        module = load_file(Path(module_name)) if module_name.endswith(".py") else _import(module_name, name)
         if not hasattr(module, attribute):
             known = [n for n, v in vars(module).items() if not n.startswith("_") and not inspect.ismodule(v)]
             raise NameNotFound(f"{name!r:.100}: {module_name} has no {attribute!r:.60}{nearest(attribute, known)}")
@@ -150,7 +150,12 @@ def described(error: BaseException, file: str | Path | None = None) -> str:
     return f"{text} ({Path(inside[-1].filename).name}, line {inside[-1].lineno})" if inside else text
 
 
-def _load_file(path: Path) -> Any:
+def load_file(path: Path) -> Any:
+    """Loads a user's Python file as a module, once in a process.
+
+    Raises:
+        NameNotFound: there is none, or it raises.
+    """
     if not path.is_file():
         raise NameNotFound(f"{path} does not exist; name a Python file, as in my_part.py:MyPart")
     # The same in every process, so that what is pickled in one can be read in another.

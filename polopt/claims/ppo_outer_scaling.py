@@ -58,9 +58,9 @@ def learned_share(side: Side, seed: int, lr: float) -> float:
     budget="decisions",
     cost="slow",
     refuted=True,
-    note="Fifty arms whose rewards have a noise of 4, a table of logits, 40,960 decisions in batches of 64 or 1,024. No "
-    "plateau of few copies is seen: each side has 0.94 to 0.98 of the best at its own step size, of which two are at an "
-    "end of the grid. The paper's own is in a simulation of physics after billions of decisions.",
+    note="Fifty arms whose rewards have a noise of 4, a table of logits, 40,960 decisions in batches of 64 or 1,024. "
+    "Few copies show no plateau: each side has 0.94 to 0.98 of the best at its own step size, two of which are at an "
+    "end of the grid. The paper's plateau is that of a simulation of physics, after billions of decisions.",
 )
 def rests_higher(side: Side, *, seed: int, step_size: float) -> dict[str, float]:
     return {"share of the best": learned_share(side, seed, step_size), "decisions": float(DECISIONS)}

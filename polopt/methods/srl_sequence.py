@@ -18,7 +18,7 @@ from polopt.sampling import LastAction
     ),
     changes="The policy takes several actions after one look; a model says at which state each one counts.",
     room="objectives",
-    tier="faithful",
+    tier="proven",
 )
 def srl_sequence(
     *,

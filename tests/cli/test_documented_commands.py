@@ -78,6 +78,29 @@ def test_control(place: Path) -> None:
     assert (place / "runs" / "cartpole" / "report.html").is_file()
 
 
+def written(page: str, place: Path, **files: str) -> None:
+    """Writes a page's blocks of code as files, by a word that only one of them holds."""
+    blocks = re.findall(r"```(?:python|yaml)\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+    for name, word in files.items():
+        (code,) = (block for block in blocks if word in block)
+        (place / name.replace("_", ".")).write_text(code)
+
+
+def test_own_environment(place: Path) -> None:
+    page = "docs/own-environment.md"
+    written(page, place, heater_py="class Heater", heater_yaml="heater.py:Heater-v0")
+    run(page)
+    assert "How often must it look?" in (place / "runs" / "heater" / "report.html").read_text()
+
+
+def test_offline_data(place: Path) -> None:
+    page = "docs/offline-data.md"
+    written(page, place, log_py="np.savez", offline_yaml="transitions: log.npz")
+    exec((place / "log.py").read_text(), {})
+    run(page)
+    assert (place / "runs" / "offline" / "report.html").is_file()
+
+
 def test_swarm(place: Path) -> None:
     text = (ROOT / "polopt/recipes/sapo-swarm.yaml").read_text()
     text = text.replace("steps: 20", "steps: 2").replace("steps: 60", "steps: 2").replace("rows: 64", "rows: 16")

@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 import functools
+from pathlib import Path
 from typing import Any
 
 import gymnasium
 from gymnasium.vector import VectorEnv
 
 from polopt.config import ConfigError
+from polopt.part_names import NameNotFound, load_file
 from polopt.training.control.recipe import EnvironmentSpec
 from polopt.worlds.control.chunks import ActionChunk, ChunkedWorld
 from polopt.worlds.control.world import StepWorld
 
-_BAD = (gymnasium.error.Error, TypeError, ValueError, ImportError)
+_BAD = (gymnasium.error.Error, TypeError, ValueError, ImportError, NameNotFound)
+
+
+def registered(spec: EnvironmentSpec) -> str:
+    """Returns the name that gymnasium makes an environment by, after the file that registers it was loaded."""
+    file, _, name = spec.id.rpartition(":")
+    if not file.endswith(".py"):
+        return spec.id
+    load_file(Path(file))
+    return name
 
 
 def make_one(spec: EnvironmentSpec, **settings: Any) -> gymnasium.Env[Any, Any]:
     """Makes a single environment. settings: what it is made with beside those of the recipe."""
-    made = gymnasium.make(spec.id, **spec.settings, **settings)
+    made = gymnasium.make(registered(spec), **spec.settings, **settings)
     return made if spec.chunk == 1 else ActionChunk(made, spec.chunk)
 
 
@@ -37,7 +48,7 @@ def make_copies(spec: EnvironmentSpec, copies: int) -> VectorEnv:
 
 def _plain(spec: EnvironmentSpec, copies: int, mode: str, **settings: Any) -> VectorEnv:
     chosen: Any = None if mode == "auto" else mode
-    return gymnasium.make_vec(spec.id, num_envs=copies, vectorization_mode=chosen, **settings, **spec.settings)
+    return gymnasium.make_vec(registered(spec), num_envs=copies, vectorization_mode=chosen, **settings, **spec.settings)
 
 
 def _chunks(spec: EnvironmentSpec, copies: int) -> VectorEnv:

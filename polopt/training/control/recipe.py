@@ -19,7 +19,8 @@ from polopt.training.specs import EvaluationSpec, Positive, StageSpec, without_d
 class EnvironmentSpec(Config):
     """An environment of gymnasium.
 
-    id: its registered name, as CartPole-v1, or module:name, whose module registers it.
+    id: its registered name, as CartPole-v1; or module:name or path/to/file.py:name, where the module or file registers
+        it.
     settings: what it is made with.
     vectorization: how its copies are stepped: "vector_entry_point" all at once, in the environment's own vectorised
         version; "sync" one after another; "async" each in a process of its own. "auto" takes the vectorised version
