@@ -15,7 +15,7 @@ from rich.text import Text
 
 from polopt.display.format import count, duration, rate, sparkline
 from polopt.display.progress import Progress
-from polopt.training.estimates import label_of, score_of
+from polopt.training.estimates import cases_of, label_of, score_of, unit_of
 from polopt.training.loop import Watcher
 from polopt.training.recipe import Recipe, name_of_method
 
@@ -148,7 +148,7 @@ class Lines:
         name, score = score_of(record)
         self._print(
             f"{judged_at(self.progress, record)}  {label_of(name, score)} {rate(score)} "
-            f"on {record['problems']} problems"
+            f"on {record['problems']} {cases_of(unit_of(score))}"
         )
 
     def _print(self, text: str) -> None:
@@ -207,5 +207,6 @@ def clock(progress: Progress) -> str:
     if left is not None and progress.steps < progress.total:
         parts.append(f"about {duration(left)} left")
     if "tokens_per_second" in progress.record:
-        parts.append(f"{progress.record['tokens_per_second']:,.0f} tokens/s")
+        decisions = "decisions" if progress.recipe is not None and progress.recipe.kind == "control" else "tokens"
+        parts.append(f"{progress.record['tokens_per_second']:,.0f} {decisions}/s")
     return ", ".join(parts)

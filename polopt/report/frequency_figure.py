@@ -36,6 +36,7 @@ def frequency(run: RunData) -> Figure | None:
         }
     ]
     layout = {
+        "height": 340,
         "xaxis": {"title": {"text": "actions after each look at the state"}},
         "yaxis": {"title": {"text": "mean return"}},
         "hovermode": "closest",

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from polopt.report.figures import Figure
-from polopt.training.estimates import SHARE, spelt
+from polopt.training.estimates import SHARE, cases_of, spelt
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -44,7 +44,7 @@ def render(template: str, figures: Sequence[Figure], **values: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"percent": percent, "points": points, "in_unit": in_unit}
+    environment.filters |= {"percent": percent, "points": points, "in_unit": in_unit, "cases": cases_of}
     # Browsers read CR LF as LF before they hash.
     scripts = [s.replace("\r\n", "\n") for s in (get_plotlyjs(), (TEMPLATES / "report.js").read_text("utf-8"))]
     return environment.get_template(template).render(

@@ -41,6 +41,11 @@ class RunData:
         """True if the run is a solver's, which has no policy."""
         return self.recipe.get("kind") == "solve"
 
+    @property
+    def decision(self) -> str:
+        """What one decision is called: a token, but of control runs."""
+        return "decision" if self.recipe.get("kind") == "control" else "token"
+
     def series(self, key: str) -> list[tuple[float, float]]:
         """Returns (step, value) of each training step with a finite number under `key`."""
         points = ((number(m.get("step")), number(m.get(key))) for m in self.metrics)

@@ -254,7 +254,7 @@ def ratio(run: RunData) -> Figure | None:
     clipped = lines(run, {"clip_fraction": "clipped"}, start=2, form=".2%")
     panels = [
         Panel("probability ratio, new over old", moved),
-        Panel("share of tokens clipped", clipped, {**PERCENT, "rangemode": "tozero"}),
+        Panel(f"share of {run.decision}s clipped", clipped, {**PERCENT, "rangemode": "tozero"}),
     ]
     caption = "How far an update moves the policy. At ratio 1 it has not moved since sampling."
     return figure(run, "ratio", "How big are the steps?", caption, panels)
@@ -265,12 +265,16 @@ def length(run: RunData) -> Figure | None:
         run, {"length/max": "longest"}, start=1, peaks=True, form=".0f"
     )
     cut = lines(run, {"truncated": "cut off"}, start=2, form=".1%")
+    whole, title = "completion", "How long are the answers?"
+    caption = "An answer cut off at the limit cannot be right: much of that and the limit is too low."
+    if run.decision == "decision":
+        whole, title = "episode", "How long are the episodes?"
+        caption = "Those that end at the time limit go on, for a critic, from its own value."
     panels = [
-        Panel("tokens per completion", lengths, {"rangemode": "tozero"}),
+        Panel(f"{run.decision}s per {whole}", lengths, {"rangemode": "tozero"}),
         Panel("share cut off at the limit", cut, {**PERCENT, "rangemode": "tozero"}),
     ]
-    caption = "An answer cut off at the limit cannot be right: much of that and the limit is too low."
-    return figure(run, "length", "How long are the answers?", caption, panels)
+    return figure(run, "length", title, caption, panels)
 
 
 def gradient(run: RunData) -> Figure | None:
@@ -304,7 +308,7 @@ def mismatch(run: RunData) -> Figure | None:
             SHARE,
         ),
     ]
-    caption = "Sampler and learner should agree on every token. A growing gap biases the gradient."
+    caption = f"Sampler and learner should agree on every {run.decision}. A growing gap biases the gradient."
     return figure(run, "mismatch", "Do sampler and learner agree?", caption, panels)
 
 
@@ -334,13 +338,13 @@ def time(run: RunData) -> Figure | None:
     ]
     panels = [
         Panel(
-            "tokens per second",
-            lines(run, {"tokens_per_second": "tokens per second"}, start=3),
+            f"{run.decision}s per second",
+            lines(run, {"tokens_per_second": f"{run.decision}s per second"}, start=3),
             {"rangemode": "tozero"},
         ),
         Panel("seconds per step", areas, {"rangemode": "tozero"}),
     ]
-    caption = "Where a step's time goes: writing completions, scoring them, learning from them."
+    caption = "Where a step's time goes: sampling, scoring what was sampled, learning from it."
     return figure(run, "time", "Where does the time go?", caption, panels)
 
 

@@ -138,7 +138,7 @@ def notices(run: RunData, change: Change | None) -> list[str]:
             "row, so the policy did not change there, and a difference in accuracy is chance."
         )
     cut = _recent(run, "truncated")
-    if cut is not None and cut > 0.2:
+    if cut is not None and cut > 0.2 and run.recipe.get("kind") != "control":  # a time limit is no fault
         result.append(f"{cut:.0%} of the last completions were cut off at the length limit; consider raising it.")
     size = _recent(run, "mismatch/ess")
     if size is not None and size < 0.5:
@@ -237,7 +237,9 @@ def _brief(value: Any) -> str:
                 return str(value[key])
         if isinstance(value.get("config"), dict):
             return _brief(value["config"])
-        return ", ".join(f"{name} {_brief(one)}" for name, one in value.items())[:60]
+        return ", ".join(
+            f"{name} {_brief(one)}" for name, one in value.items() if one is not None and one is not False
+        )[:60]
     if isinstance(value, (list, tuple)):
         return ", ".join(_brief(v) for v in value)[:60]
     return str(value)[:60]

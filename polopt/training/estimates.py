@@ -29,6 +29,11 @@ def unit_of(estimate: Mapping[str, Any]) -> str:
     return str(estimate.get("unit", SHARE))
 
 
+def cases_of(unit: str) -> str:
+    """Returns what the cases of an evaluation are called, by the unit of its score."""
+    return "episodes" if unit == "return" else "problems"
+
+
 def label_of(name: str, estimate: Mapping[str, Any]) -> str:
     """Returns a readable name of the quantity that an estimate measures."""
     plain = unit_of(estimate) == SHARE and name.startswith("pass@")
