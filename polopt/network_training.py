@@ -108,9 +108,10 @@ class NetworkTraining:
 
     @property
     def reads(self) -> frozenset[str]:
-        """The fields that the networks' losses and relabelling read, and their inputs."""
-        parts = [*self.algorithm.networks, *self.algorithm.relabel]
-        return frozenset[str]().union(*(part.active_fields("reads") for part in parts))
+        """The fields that the networks' losses and relabelling read, and their inputs and those of the policy."""
+        parts, given = [*self.algorithm.networks, *self.algorithm.relabel], policy_input_of(self.algorithm.sampling)
+        own = frozenset[str]() if given is None else frozenset({f"extras.{given.name}"})
+        return own.union(*(part.active_fields("reads") for part in parts))
 
     @property
     def binding(self) -> Binding:
