@@ -103,9 +103,19 @@ class ControlDomain(NetworkDomain):
         self.logged = self._logged()
         self.rules = RulesOf(recipe.evaluation.rules, self.evaluated, self.policy.space, recipe.device)
         self.compute_reward = self._compute_reward()
+        if recipe.evaluation.frequency is not None and self._has_illegal_choices:
+            raise ConfigError(
+                f"evaluation.frequency: it holds an action for several steps, and observations have an {ACTION_MASK}, "
+                "by which it may not be taken later; leave it out"
+            )
         for name, algorithm in self.algorithms.items():
             self._check_goals(name, algorithm)
             self._check_columns(name, algorithm)
+
+    @property
+    def _has_illegal_choices(self) -> bool:
+        seen = self.evaluated.single_observation_space
+        return isinstance(seen, Dict) and ACTION_MASK in seen.spaces
 
     def _check_goals(self, stage: str, algorithm: Algorithm) -> None:
         """Refuses hindsight where the environment has no goals, or no rewards of others."""
@@ -165,8 +175,7 @@ class ControlDomain(NetworkDomain):
                 f"stages.{stage}: its step is measured by the divergence of actions' densities, and policy.head = "
                 f"{head.name!r} has none; set it to gaussian, or to categorical for choices"
             )
-        seen = self.evaluated.single_observation_space
-        if proposals and isinstance(seen, Dict) and ACTION_MASK in seen.spaces:
+        if proposals and self._has_illegal_choices:
             raise ConfigError(
                 f"stages.{stage}: it takes the policy's choice at the state after a stored transition, and no "
                 f"{ACTION_MASK} is stored; take a method of fragments, as ppo"
@@ -248,6 +257,11 @@ class ControlDomain(NetworkDomain):
             raise ConfigError(
                 f"stages.{stage}: epsilon is the chance of a random choice, and the environment's actions are "
                 f"{space}; set the method's epsilon to 0, and sampling.noise for random vectors"
+            )
+        if sampling.sequence > 1 and self._has_illegal_choices:
+            raise ConfigError(
+                f"stages.{stage}: sequence = {sampling.sequence} actions in turn are chosen at once, and which may be "
+                f"taken changes with the state, by {ACTION_MASK}; set sampling.sequence to 1"
             )
         drawn = sampling.start or sampling.noise
         if drawn and not self.policy.head.whole_box:

@@ -18,7 +18,9 @@ from polopt.report.frequency_figure import frequency
 from polopt.report.run import read_run
 from polopt.training import recipe as recipes
 from polopt.training.control import playing
+from polopt.training.control.domain import ControlDomain
 from polopt.training.control.evaluate import evaluate_control
+from polopt.training.control.recipe import ControlRecipe
 from polopt.training.launch import train
 
 
@@ -66,6 +68,29 @@ def test_lengths_rise(lengths: list[int]) -> None:
     changes = {**FREQUENCY, "evaluation": {"frequency": {"lengths": lengths, "largest": 1.0}}}
     with pytest.raises(ConfigError, match=r"evaluation.frequency.lengths = .*each larger than the one before"):
         recipes.load("pendulum", changes)
+
+
+class Masked(gymnasium.Env[dict[str, np.ndarray], int]):
+    """Two choices, of which the one of the step before may not be taken."""
+
+    observation_space = gymnasium.spaces.Dict(
+        {"observation": gymnasium.spaces.Box(-1, 1, (1,)), "action_mask": gymnasium.spaces.Box(0, 1, (2,), np.int8)}
+    )
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, **_: object) -> tuple[dict[str, np.ndarray], dict[str, object]]:  # type: ignore[override]
+        return {"observation": np.zeros(1, np.float32), "action_mask": np.ones(2, np.int8)}, {}
+
+    def step(self, action: int) -> tuple[dict[str, np.ndarray], float, bool, bool, dict[str, object]]:
+        mask = np.array([action == 1, action == 0], np.int8)
+        return {"observation": np.zeros(1, np.float32), "action_mask": mask}, 0.0, False, False, {}
+
+
+def test_an_action_that_may_become_illegal_is_not_held() -> None:
+    gymnasium.register("polopt-tests/Masked-v0", Masked, max_episode_steps=5)
+    changes = {**FREQUENCY, "environment": {"id": "polopt-tests/Masked-v0"}}
+    with pytest.raises(ConfigError, match=r"evaluation.frequency: it holds an action .* leave it out"):
+        ControlDomain(ControlRecipe.require(recipes.load("cartpole", changes)))
 
 
 def test_returns_at_lower_frequencies(tmp_path: Path) -> None:
