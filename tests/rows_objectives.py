@@ -44,6 +44,7 @@ from polopt.objectives import (
     LogOddsReward,
     LogProbReward,
     LogRatioReward,
+    ModelRegression,
     NetworkAdvantageWeight,
     NetworkNextValue,
     NetworkRegression,
@@ -319,6 +320,11 @@ OBJECTIVES = {
     ),
     "critic, by rows": PartRow(NetworkRegression(aggregate=SequenceMean()), honest=None, batch=networks_batch),
     "temperature": PartRow(TemperatureLoss(), honest=None, batch=networks_batch),
+    "temperature of a sequence": PartRow(TemperatureLoss(sequence=8, model="model"), honest=None, batch=networks_batch),
+    "ascent of a sequence": PartRow(
+        ValueAscent(temperature="temperature", sequence=8, model="model"), honest=None, batch=networks_batch
+    ),
+    "model of the next state": PartRow(ModelRegression(), honest=None, batch=networks_batch),
     "temperature of a given entropy": PartRow(TemperatureLoss(target=0.5), honest=None, batch=networks_batch),
     "value ascent": PartRow(ValueAscent(temperature="temperature"), honest=None, batch=networks_batch),
     "value ascent near the log": PartRow(

@@ -228,6 +228,7 @@ def networks_batch(seed: int = 0, clean: bool = False, A: int = 3) -> SampleBatc
     now = Proposal()
     smooth = Proposal(target=True, noise=0.2)
     laws = Proposal(draws=3, of="uniform"), Proposal(draws=3), Proposal(draws=3, after=True)
+    sequence = Proposal(sequence=8, model="model")
     outputs = {
         NetworkOutput("critic"): normal(B, T, 2),
         NetworkOutput("critic", target=True): normal(B, T, 2),
@@ -243,6 +244,10 @@ def networks_batch(seed: int = 0, clean: bool = False, A: int = 3) -> SampleBatc
         **{NetworkOutput("critic", proposal=law): normal(B, T, 3, 2) for law in laws},
         **{NetworkOutput("logp", proposal=law): normal(B, T, 3) for law in laws},
         NetworkOutput("critic", target=True, next=True, proposal=now, heads=2): normal(B, T, 2),
+        NetworkOutput("critic", proposal=sequence): normal(B, T, 8, 2),
+        NetworkOutput("logp", proposal=sequence): normal(B, T, 8),
+        NetworkOutput("model"): normal(B, T, 4),
+        NetworkOutput("observation", next=True): normal(B, T, 4),
         NetworkOutput("policy"): normal(B, T, 1),
         NetworkOutput("policy", proposal=Proposal(of="every")): normal(B, T, 4, 1),
         NetworkOutput("policy", target=True, next=True, proposal=Proposal(target=True)): normal(B, T, 1),

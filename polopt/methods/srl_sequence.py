@@ -50,12 +50,8 @@ def srl_sequence(
     """
     replay = {"batch": batch, "start": start, "capacity": capacity, "steps": steps}
     parent = sac(gamma=gamma, tau=tau, entropy=entropy, temperature=temperature, hidden=hidden, **replay)
-    model = LearnedNetwork(
-        name="model",
-        network=VectorNetwork(reads_from=("observation", "action"), hidden=model_hidden),
-        objective=ModelRegression(),
-        target_tau=tau,
-    )
+    network = VectorNetwork(reads_from=("observation", "action"), hidden=model_hidden)
+    model = LearnedNetwork(name="model", network=network, objective=ModelRegression(), target_tau=tau)
     objective = ValueAscent(temperature="temperature", sequence=sequence, model="model")
     price = TemperatureLoss(target=entropy, sequence=sequence, model="model")
     changes = {"sampling.sequence": sequence, "sampling.policy_input": LastAction(), "networks.1.objective": price}
