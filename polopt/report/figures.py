@@ -55,6 +55,12 @@ def text(value: Any) -> str:
     return html.escape(str(value))
 
 
+def interval_bars(rates: Sequence[tuple[float, float, float]], **style: Any) -> dict[str, Any]:
+    """Returns the error bars of estimates with the low and high ends of their intervals."""
+    bars = {"array": [high - at for at, _, high in rates], "arrayminus": [at - low for at, low, _ in rates]}
+    return {**bars, "color": "@accent", "thickness": 1.6, "width": 0, **style}
+
+
 def color(index: int) -> str:
     return SERIES[index % len(SERIES)]
 

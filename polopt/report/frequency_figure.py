@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from polopt.report.figures import Figure
+from polopt.report.figures import Figure, interval_bars
 from polopt.report.run import RunData, rate
 
 
@@ -24,13 +24,7 @@ def frequency(run: RunData) -> Figure | None:
             "name": "mean return",
             "x": [length for length, _ in known],
             "y": [value[0] for _, value in known],
-            "error_y": {
-                "array": [value[2] - value[0] for _, value in known],
-                "arrayminus": [value[0] - value[1] for _, value in known],
-                "color": "@accent",
-                "thickness": 1.6,
-                "width": 0,
-            },
+            "error_y": interval_bars([value for _, value in known]),
             "line": {"color": "@accent", "width": 2},
             "hovertemplate": "%{x} actions: %{y:.4g}<extra></extra>",
         }

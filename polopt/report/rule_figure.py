@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from polopt.report.figures import Figure, text
+from polopt.report.figures import Figure, interval_bars, text
 from polopt.report.run import RunData, rate
 
 
@@ -20,13 +20,7 @@ def rules(run: RunData) -> Figure | None:
             "name": "mean return",
             "x": [value[0] for _, value in known],
             "y": [name for name, _ in known],
-            "error_x": {
-                "array": [value[2] - value[0] for _, value in known],
-                "arrayminus": [value[0] - value[1] for _, value in known],
-                "color": "@accent",
-                "thickness": 1.6,
-                "width": 0,
-            },
+            "error_x": interval_bars([value for _, value in known]),
             "marker": {"color": "@accent", "size": 11},
             "hovertemplate": "%{y}: %{x:.4g}<extra></extra>",
         }
