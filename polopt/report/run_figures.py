@@ -6,7 +6,19 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from polopt.report.figures import Figure, Panel, Trace, band, color, heat, line, name_stages, stack, text
+from polopt.report.figures import (
+    Figure,
+    Panel,
+    Trace,
+    band,
+    color,
+    heat,
+    interval_bars,
+    line,
+    name_stages,
+    stack,
+    text,
+)
 from polopt.report.run import Record, RunData, number, rate
 from polopt.training import estimates
 
@@ -148,13 +160,7 @@ def by_kind(rows: Sequence[Record]) -> Figure | None:
                 "name": when,
                 "x": [r[0] for _, r in known],
                 "y": [n for n, _ in known],
-                "error_x": {
-                    "array": [r[2] - r[0] for _, r in known],
-                    "arrayminus": [r[0] - r[1] for _, r in known],
-                    "color": paint,
-                    "thickness": 1.6,
-                    "width": 0,
-                },
+                "error_x": interval_bars([r for _, r in known], color=paint),
                 "marker": {"color": paint, "size": 11},
                 "hovertemplate": "%{y}: %{x:.1%}<extra>" + when + "</extra>",
             }
