@@ -19,6 +19,7 @@ from polopt.network_evaluation import NetworkEvaluator, Place, Proposals, learne
 from polopt.objectives import Objective
 from polopt.outputs import POLICY, output_of
 from polopt.sampling import policy_input_of
+from polopt.updates import PlainSettings
 
 
 class NetworkTraining:
@@ -44,8 +45,8 @@ class NetworkTraining:
             name: copy.deepcopy(self.modules[name]) for name, spec in self.specs.items() if spec.target_tau is not None
         }
         self.target_policy = None if algorithm.policy_target_tau is None else policy.frozen()
-        self.optimisers = {
-            name: torch.optim.Adam(self.modules[name].parameters(), lr=spec.lr or lr, fused=True)
+        self.steppers = {
+            name: spec.update.begin([*self.modules[name].parameters()], PlainSettings(lr=spec.lr or lr))
             for name, spec in self.specs.items()
         }
         self._generator, self._lr = generator, lr
@@ -70,9 +71,8 @@ class NetworkTraining:
 
     def set_course(self, share: float) -> None:
         """Sets the step sizes to this share of what they began with, as the policy's is."""
-        for name, optimiser in self.optimisers.items():
-            for group in optimiser.param_groups:
-                group["lr"] = (self.specs[name].lr or self._lr) * share
+        for name, stepper in self.steppers.items():
+            stepper.set_lr((self.specs[name].lr or self._lr) * share)
 
     def relabelled(self, batch: Experience) -> Experience:
         """Returns the minibatch with the columns that the networks give it as they are now."""
@@ -100,8 +100,9 @@ class NetworkTraining:
                 loss, metrics = spec.objective(batch, self.evaluate(batch, spec.objective, learns=False))
                 loss.backward()
             for learner in learners:
-                self.optimisers[learner].step()
-                self.optimisers[learner].zero_grad()
+                self.steppers[learner].step()
+                for parameter in self.modules[learner].parameters():
+                    parameter.grad = None
             found = {"loss": loss.detach(), **metrics}
             record |= {f"{name}/{metric}": value for metric, value in found.items()}
         return record
@@ -183,10 +184,8 @@ class NetworkTraining:
         tensors = {"networks.count": torch.tensor(self.count)} if self.active else {}
         for prefix, module in self._kept():
             tensors |= {prefix + name: value.detach() for name, value in module.state_dict().items()}
-        for name, optimiser in self.optimisers.items():
-            for i, parameter in enumerate(self.modules[name].parameters()):
-                for key, value in optimiser.state.get(parameter, {}).items():
-                    tensors[f"networks.{name}.optimiser.{i}.{key}"] = torch.as_tensor(value)
+        for name, stepper in self.steppers.items():
+            tensors |= {f"networks.{name}.optimiser.{key}": value for key, value in stepper.state().items()}
         return tensors
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
@@ -194,12 +193,10 @@ class NetworkTraining:
         self.count = int(tensors.get("networks.count", 0))
         for prefix, module in self._kept():
             module.load_state_dict({name: tensors[prefix + name] for name in module.state_dict()})
-        for name, optimiser in self.optimisers.items():
-            for i, parameter in enumerate(self.modules[name].parameters()):
-                prefix = f"networks.{name}.optimiser.{i}."
-                state = {k.removeprefix(prefix): v.clone() for k, v in tensors.items() if k.startswith(prefix)}
-                if state:
-                    optimiser.state[parameter] = {k: v.to(parameter.device) for k, v in state.items()}
+        for name, stepper in self.steppers.items():
+            prefix = f"networks.{name}.optimiser."
+            state = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+            stepper.load(state, lambda value, parameter: value.to(parameter.device))
 
 
 @contextmanager

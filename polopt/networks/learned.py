@@ -9,6 +9,7 @@ from polopt.networks.parts import Network
 from polopt.objectives import Backup, Error, NetworkRegression, NextValue, Objective, SquaredError
 from polopt.outputs import PROPOSAL
 from polopt.part import Part
+from polopt.updates import AdamW, UpdateRule
 
 
 class LearnedNetwork(Part):
@@ -18,8 +19,8 @@ class LearnedNetwork(Part):
     network: its architecture.
     objective: its loss; None for a network that learns with another one.
     together_with: names of networks that take a step on this one's loss, too.
-    lr: of its optimiser, Adam, at the beginning, from where it takes the course of the stage's; None takes that of the
-        policy.
+    lr: of its optimiser at the beginning, from where it takes the course of the stage's; None takes that of the policy.
+    update: how a gradient becomes its step, a rule of gradients alone; AdamW is Adam here, without weight decay.
     target_tau: the step of its target copy towards it, 0 to 1, where 1 copies; None if it has no target copy.
     target_every: minibatches between steps of the target copy.
     every: minibatches between steps of the network itself.
@@ -35,8 +36,14 @@ class LearnedNetwork(Part):
     target_every: int = 1
     every: int = 1
     frozen: bool = False
+    update: UpdateRule = AdamW()
 
     def setup(self) -> None:
+        if self.update.loop_capabilities - {"optimiser"}:
+            raise ValueError(
+                f"networks.LearnedNetwork: update must be a rule of gradients alone, as updates.RMSprop, found "
+                f"{self.update!r:.80}"
+            )
         if not re.fullmatch("[a-z][a-z0-9_]*", self.name) or self.name in PROPOSAL | {"policy"}:
             raise ValueError(
                 f"networks.LearnedNetwork: name must be of small letters, digits and _, and not action, logp, "

@@ -136,7 +136,7 @@ def test_the_temperature_steps_with_the_policy() -> None:
     found = training(rlpd(hidden=(5,), updates=3))
     for _ in range(6):
         found.step(batch())
-    counts = {n: int(next(iter(o.state.values()))["step"]) for n, o in found.optimisers.items()}
+    counts = {name: int(stepper.state()["0.step"]) for name, stepper in found.steppers.items()}
     assert counts == {"critic": 6, "temperature": 2}
 
 
