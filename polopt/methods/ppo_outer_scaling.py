@@ -26,15 +26,16 @@ def ppo_outer_scaling(
     entropy: float = 0.0,
     steps: int = 128,
 ) -> Algorithm:
-    """A batch and all that is learned from it are one outer step of stochastic optimisation, of the size that `clip`
-    allows, and with a noise that falls with the number of copies N:
+    """A batch and all that is learned from it are one outer step of stochastic optimisation. Its size eta is what
+    `clip` allows, and its noise, of variance v, falls with the number N of copies. On a quadratic f of curvature h
+    such steps come to rest where
 
-        minibatches = N steps / minibatch, of the same size, with the same learning rate, epochs and clip
-        E f - f_min = step variance / (2 (2 - step curvature)), where steps on a quadratic f come to rest
+        E f - f_min = eta v / (2 (2 - eta h))
 
-    so that returns come to rest at a higher level with more copies, or a smaller clip. Set the stage's `rows` to N and
-    leave its `minibatches` out: with a fixed number of these more copies make them larger and the steps too few.
-    minibatch: decisions. clip, gamma, lam, entropy, steps: as in `ppo`.
+    so that returns come to rest at a higher level with more copies, or a smaller clip. To keep eta, more copies have
+    more minibatches of the same size, N steps / minibatch of them, with the same learning rate, epochs and clip: set
+    the stage's `rows` to N and leave its `minibatches` out. With a fixed number of these, more copies make them larger
+    and the steps too few. minibatch: decisions. clip, gamma, lam, entropy, steps: as in `ppo`.
 
     The text was at hand as its abstract and summaries of the recipe. `grad_noise` in the log estimates how many
     decisions a batch should have.

@@ -93,7 +93,8 @@ def test_two_steps(slug: str, dtype: str, warmed: Warmed, pairs: dict[str, Any],
     if any({"pairs", "rated"} & part.source_capabilities for part in catalogue.method(slug).parts()):
         world = {"tasks": pairs} | world
     method = {"but": own.pop("but", {}), "method": {"name": slug, **own}}
-    stages = {"method": {**method, "steps": 2, "rows": 16, "group": 8, "minibatches": 2, "micro_rows": 5}}
+    minibatches = 2 if catalogue.method(slug).minibatch is None else 1
+    stages = {"method": {**method, "steps": 2, "rows": 16, "group": 8, "minibatches": minibatches, "micro_rows": 5}}
     policy = {"model": str(warmed(world, dtype)), "dtype": dtype}
     if slug in NAMED:
         stages["method"]["policies"] = {name: {"model": policy["model"]} for name in NAMED[slug]}
