@@ -9,9 +9,7 @@ Results are in benchmarks/results/natural_peer.{json,md}.
 
 from __future__ import annotations
 
-import argparse
 import functools
-import json
 import subprocess
 import sys
 import warnings
@@ -206,19 +204,12 @@ def markdown(data: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", type=Path, required=True, help="where the peers are kept")
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    folder = options.folder.resolve()
-    folder.mkdir(parents=True, exist_ok=True)
-    sys.path.append(str(install(folder)))
+    value_peers.prepare(__doc__, install)
     about = table.about(ROOT, threads=1, module="natural_peer") | {"command": "python -m benchmarks.natural_peer"}
     rows = [compare(*case) for case in CASES]
     names = ("sb3-contrib", "stable-baselines3", "torch")
     data = {"about": about, "versions": {name: version(name) for name in names}, "rows": rows}
-    RESULTS.with_suffix(".json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
-    RESULTS.with_suffix(".md").write_text(markdown(data), encoding="utf-8")
+    value_peers.save(RESULTS, data, markdown(data))
     print(markdown(data))
     worst = max(row["difference"] for row in rows)
     if worst > TOLERANCE:

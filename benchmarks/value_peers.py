@@ -13,7 +13,7 @@ import argparse
 import json
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -211,14 +211,24 @@ def markdown(data: dict[str, Any]) -> str:
     return "\n".join([*lines, ""])
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def prepare(description: str | None, installed: Callable[[Path], Path]) -> None:
+    """Reads the command line, and lets the peers that `installed` puts into its folder be imported."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, required=True, help="where the peers are kept")
-    options = parser.parse_args()
+    folder = parser.parse_args().folder.resolve()
     torch.set_num_threads(1)
-    folder = options.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    sys.path.append(str(install(folder)))
+    sys.path.append(str(installed(folder)))
+
+
+def save(place: Path, data: dict[str, Any], page: str) -> None:
+    """Writes results as data and as a page."""
+    place.with_suffix(".json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+    place.with_suffix(".md").write_text(page, encoding="utf-8")
+
+
+def main() -> None:
+    prepare(__doc__, install)
     about = table.about(ROOT, threads=1, module="value_peers") | {"command": "python -m benchmarks.value_peers"}
     rows = []
     for method, settings, but, choices in value_peer_losses.METHODS:
@@ -229,8 +239,7 @@ def main() -> None:
             rows.append(compare(row, algorithm, batch))
             print(rows[-1], flush=True)
     data = {"about": about, "versions": value_peer_losses.versions(), "rows": rows}
-    RESULTS.with_suffix(".json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
-    RESULTS.with_suffix(".md").write_text(markdown(data), encoding="utf-8")
+    save(RESULTS, data, markdown(data))
     worst = max(max(row["loss_difference"] or 0, row["gradient_difference"]) for row in rows)
     print(markdown(data), f"largest difference: {worst:.1e}")
     if worst > TOLERANCE:

@@ -43,7 +43,7 @@ class RunData:
 
     @property
     def decision(self) -> str:
-        """What one decision is called: a token, but of control runs."""
+        """Returns what one decision is called: a token, but of control runs."""
         return "decision" if self.recipe.get("kind") == "control" else "token"
 
     def series(self, key: str) -> list[tuple[float, float]]:

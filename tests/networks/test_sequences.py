@@ -258,3 +258,20 @@ def test_the_frequency_averaged_score() -> None:
             frequency_averaged_score(wrong, [1.0, 2.0, 3.0][: len(wrong)], largest=1)
     with pytest.raises(ValueError, match="largest must be > 0, found 0"):
         frequency_averaged_score([1, 2], [1.0, 1.0], largest=0)
+
+
+def test_a_plan_that_begins_where_a_copy_is_being_reset_looks_at_the_new_episode() -> None:
+    """After fragments without plans, whose last step ended an episode."""
+    environments = SyncVectorEnv([Counts] * 2, autoreset_mode=AutoresetMode.NEXT_STEP)
+    policy = NetworkPolicy(observations=1, dimensions=1, head="deterministic", low=[-2.0], high=[1.0], seed=4)
+    for parameter in policy.actor.parameters():
+        torch.nn.init.normal_(parameter, generator=torch.Generator().manual_seed(len(parameter)))
+    source = StepSource(environments, policy, seed=0, generator=torch.Generator())
+    assert source.fragments(5).terminated[:, -1].all()
+    played = source.fragments(4, greedy=True, sequence=3)
+    assert played.mask[0].tolist() == [False, True, True, True]
+    seen, action = played.extras["observation"][0, 1], played.extras["action"][0]
+    assert seen == 0
+    expected = policy.act(seen[None], torch.Generator(), greedy=True).action[0]
+    assert torch.allclose(action[1:], expected.expand(3, 1))
+    assert not torch.allclose(action[0], expected)

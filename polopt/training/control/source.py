@@ -85,6 +85,7 @@ class StepSource:
         actor = self.policy if actor is None else actor
         if self._seen is None:
             self._reset()
+        self._resets = self._over.clone()
         if sequence == 1:
             self._plan = None
         elif self._plan is None or self._plan.length != sequence:
@@ -142,7 +143,6 @@ class StepSource:
         self._seen = observation, legal
         self._over = torch.zeros(self.rows, dtype=torch.bool, device=observation.device)
         self._return, self._length = observation.new_zeros(self.rows), observation.new_zeros(self.rows)
-        self._resets = torch.zeros_like(self._over)
         self._plan = None
         if self.policy_input is not None:
             self._given = self.policy_input.draw(self.rows, self._width, self.generator).to(observation.device)
