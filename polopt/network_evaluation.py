@@ -12,8 +12,9 @@ from torch import Generator, Tensor, nn
 
 from polopt.evaluation import Evaluation
 from polopt.experience import Experience
-from polopt.networks import INPUTS, LearnedNetwork
+from polopt.networks import BALANCE, INPUTS, LearnedNetwork
 from polopt.outputs import POLICY, NetworkOutput, Proposal, output_of
+from polopt.policies import balanced
 from polopt.sampling import PolicyInput
 
 # What determines the law of a decision, as a policy's head reads it.
@@ -116,6 +117,8 @@ class NetworkEvaluator:
         place = _place(output)
         if output.network == "observation":
             return self._input("observation", experience, state, state, output.next)
+        if output.network == BALANCE:
+            return balanced.choose(self.policy, state, self.generator).action.detach()
         if place is None:
             action = self._scaled(experience.extras["action"])
         elif output.network == "logp" and place[0].of == "every":
@@ -230,6 +233,10 @@ class NetworkEvaluator:
             action = 2 * torch.rand(*shape, dimensions, generator=self.generator).to(state) - 1
             return action, state.new_full(shape, -dimensions * math.log(2))
         policy = self.target_policy if proposal.target else self.policy
+        if proposal.of == BALANCE:
+            with torch.set_grad_enabled(torch.is_grad_enabled() and place in proposals.with_gradient):
+                action, logp = balanced.propose(policy, self._state(experience, after), self.generator)
+            return self._scaled(action), logp
         if proposal.sequence:
             return self._imagine(policy, place, experience, proposals)
         law = self._law(proposal.target, after, experience, proposals)

@@ -8,19 +8,20 @@ from typing import Literal
 
 NAME = re.compile(
     r"extras\.network\.(?P<network>[a-z][a-z0-9_]*)(?:%(?P<heads>\d+))?(?P<target>\.target)?(?P<next>\.next)?"
-    r"(?:\.(?P<action>policy_target|policy|uniform|every)(?P<after>@next)?"
+    r"(?:\.(?P<action>policy_target|policy|uniform|every|balance)(?P<after>@next)?"
     r"(?:~(?P<noise>[0-9.e-]+),(?P<clip>[0-9.e-]+))?(?:\*(?P<draws>\d+))?"
     r"(?:\^(?P<sequence>\d+),(?P<model>[a-z][a-z0-9_]*))?)?"
     r"(?:\.at_(?P<column>[a-z][a-z0-9_]*))?"
 )
-# Outputs of no network: a proposed action and its log-probability, and what networks read of a state.
-PROPOSAL = frozenset({"action", "logp", "observation"})
+# Outputs of no network: a proposed action and its log-probability, what networks read of a state, and a balance that
+# the policy chooses there.
+PROPOSAL = frozenset({"action", "logp", "observation", "balance"})
 # The policy itself, as a network of the values of its choices.
 POLICY = "policy"
 
 
-ProposedBy = Literal["policy", "uniform", "every"]
-_LAWS: dict[str, ProposedBy] = {"uniform": "uniform", "every": "every"}
+ProposedBy = Literal["policy", "uniform", "every", "balance"]
+_LAWS: dict[str, ProposedBy] = {"uniform": "uniform", "every": "every", "balance": "balance"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,8 +31,8 @@ class Proposal:
     target: of the policy's target copy. noise, clip: standard deviation and limit of Gaussian noise that is added, in
     half widths of the actions' bounds; the sum is kept within the bounds.
     draws: actions at each state, K, without gradient, so that outputs are [B, T, K, ...]; 0 is one action and no such
-    dimension. of: the policy's; "uniform" in the bounds of a vector, with their log-density; or "every" choice, in
-    order, once. after: whether the policy acts in the state after the decision, wherever the output is read.
+    dimension. of: the policy's; "uniform" in the bounds of a vector, with their log-density; "every" choice, in order,
+    once; or the policy's at a "balance" that it chooses, with the log-density and the gradient of the choice. after: whether the policy acts in the state after the decision, wherever the output is read.
     sequence: actions in turn after one look at the state, J, so that outputs are [B, T, J, ...]; 0 is one action and no
     such dimension. model: the network whose target copy says, without gradient, what state each of them leads to, at
     which the next one's outputs are read.
@@ -54,7 +55,7 @@ class Proposal:
     @property
     def learns(self) -> bool:
         """Tests whether the policy's gradient may flow through it, where it is made in the state before a decision."""
-        return self.of == "policy" and not (self.draws or self.target or self.after)
+        return self.of in ("policy", "balance") and not (self.draws or self.target or self.after)
 
     @property
     def name(self) -> str:
@@ -71,7 +72,8 @@ class NetworkOutput:
 
     network: its name among the algorithm's networks, or `policy`, of a policy whose head gives the values of choices;
         or `action` or `logp`, of a proposal itself; `action` of no proposal is the logged one. Actions are scaled from
-        their bounds to [-1, 1]. `observation` is the state as networks read it.
+        their bounds to [-1, 1]. `observation` is the state as networks read it; `balance` one that the policy chooses
+        there, without gradient.
     target: of its target copy. next: at the state after the decision in place of the one before it.
     proposal: at an action of the policy in place of the logged one.
     heads: so many of an ensemble's heads, drawn for each minibatch; None is all.

@@ -149,18 +149,19 @@ def learned_in(
     hidden: tuple[int, ...] = (64, 64),
     log: Log | None = None,
     begin: Mapping[str, Tensor] | None = None,
+    policy: NetworkPolicy | None = None,
     **policy_settings: Any,
 ) -> tuple[NetworkPolicy, NetworkTraining]:
     """Trains a policy, and the networks beside it, in a world.
 
     rounds: of playing `sampling.steps` steps of each copy, then `updates` minibatches of `batch` transitions. log: of
-    the logged ones among them. begin: weights of networks, as `NetworkTraining.begin` takes them.
-    policy_settings: further ones of the policy.
+    the logged ones among them. begin: weights of networks, as `NetworkTraining.begin` takes them. policy: to go on
+    from; None is a new one, of `hidden` or of the algorithm's trunk. policy_settings: further ones of a new policy.
     """
     draw = torch.Generator().manual_seed(seed)
     algorithm = algorithm.but({"sampling.rows": batch * updates, "sampling.group": algorithm.sampling.group})  # type: ignore[attr-defined]
     given = policy_input_of(algorithm.sampling)
-    policy = NetworkPolicy(
+    policy = policy or NetworkPolicy(
         observations=world.observations,
         dimensions=world.dimensions,
         head=head,

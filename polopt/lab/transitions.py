@@ -96,16 +96,24 @@ class LogSource:
 
 
 def learned_from(
-    log: Log, algorithm: Algorithm, *, head: HeadName, steps: int, seed: int, lr: float = 3e-3, batch: int = 64
+    log: Log,
+    algorithm: Algorithm,
+    *,
+    head: HeadName,
+    steps: int,
+    seed: int,
+    lr: float = 3e-3,
+    batch: int = 64,
+    hidden: tuple[int, ...] = (32, 32),
 ) -> tuple[NetworkPolicy, NetworkTraining]:
     """Trains a policy, and the networks beside it, on minibatches of a log; nothing is played.
 
     head: of the policy, over actions in [-1, 1], or over choices where the log's actions are integers. batch:
-    transitions in a minibatch. steps: minibatches.
+    transitions in a minibatch. steps: minibatches. hidden: widths of a policy without a trunk of its own.
     """
     draw = torch.Generator().manual_seed(seed)
     algorithm = algorithm.but({"sampling.logged": 1.0, "sampling.rows": batch})
-    policy = policy_for(log, head, seed, algorithm)
+    policy = policy_for(log, head, seed, algorithm, hidden)
     source = LogSource(log, policy.head.support, draw)
     networks = NetworkTraining(policy, algorithm, lr, draw)
     optimiser = torch.optim.Adam(policy.parameters(), lr)
@@ -121,7 +129,9 @@ def learned_from(
     return policy, networks
 
 
-def policy_for(log: Log, head: HeadName, seed: int, algorithm: Algorithm) -> NetworkPolicy:
+def policy_for(
+    log: Log, head: HeadName, seed: int, algorithm: Algorithm, hidden: tuple[int, ...] = (32, 32)
+) -> NetworkPolicy:
     """Returns a policy for a log's observations and actions, and for what the algorithm needs of it."""
     action, space = log["action"], dict[str, Any]()
     if action.is_floating_point():
@@ -132,7 +142,7 @@ def policy_for(log: Log, head: HeadName, seed: int, algorithm: Algorithm) -> Net
     if (given := policy_input_of(algorithm.sampling)) is not None:
         space["inputs"] = {given.name: given.width(space.get("dimensions"))}
     space |= {"observations": log["observation"].shape[1], "trunk": algorithm.trunk}
-    return NetworkPolicy(head=head, hidden=(32, 32), activation="relu", seed=seed, **space)
+    return NetworkPolicy(head=head, hidden=hidden, activation="relu", seed=seed, **space)
 
 
 @torch.no_grad()

@@ -1,5 +1,6 @@
 """Networks that learn beside the policy: critics, values, temperatures, each with its loss and its target copy."""
 
+from polopt.networks.balances import BALANCE, BalanceActor, BalanceFamily
 from polopt.networks.choices import ChoiceNetwork
 from polopt.networks.critics import QNetwork, Temperature, ValueNetwork
 from polopt.networks.learned import LearnedNetwork, critic
@@ -15,9 +16,12 @@ from polopt.networks.trunks import Trunk
 from polopt.networks.vectors import VectorNetwork
 
 __all__ = [
+    "BALANCE",
     "INPUTS",
     "ActionSequence",
     "Activation",
+    "BalanceActor",
+    "BalanceFamily",
     "ChoiceNetwork",
     "LearnedNetwork",
     "Limbs",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -19,6 +19,8 @@ from polopt.objectives.targets import Backup, Over, Target, entropy_cost, entrop
 from polopt.outputs import NetworkOutput, Proposal
 from polopt.part import Part
 
+# What learns by the value of a proposed action.
+Learns = Literal["policy", "balance"]
 NOW = Proposal()
 NEXT_OBSERVATION = NetworkOutput("observation", next=True)
 
@@ -144,7 +146,8 @@ class TemperatureLoss(NetworkObjective):
 
     temperature: the network alpha.
     target: entropy in nats; None takes minus the number of an action's dimensions.
-    sequence: actions of the policy in turn, whose mean of log pi counts; 0 is one action. model: as in `ValueAscent`.
+    sequence: actions of the policy in turn, whose mean of log pi counts; 0 is one action. model, of: as in
+        `ValueAscent`.
 
     Source: Haarnoja et al. 2018, arXiv 1812.05905, with log alpha in the place of alpha, as in the authors' program.
     """
@@ -153,11 +156,12 @@ class TemperatureLoss(NetworkObjective):
     target: float | None = None
     sequence: int = 0
     model: str = ""
+    of: Learns = "policy"
     aggregate: Aggregate = TokenMean()
 
     @property
     def _logp(self) -> NetworkOutput:
-        return NetworkOutput("logp", proposal=Proposal(sequence=self.sequence, model=self.model))
+        return NetworkOutput("logp", proposal=Proposal(sequence=self.sequence, model=self.model, of=self.of))
 
     @property
     def policy_outputs(self) -> frozenset[str]:  # type: ignore[override]
@@ -186,6 +190,8 @@ class ValueAscent(NetworkObjective):
     sequence: J actions of the policy in turn after one look at the state, each at the state that a model says the ones
         before it lead to; the terms are summed. 0 is one action.
     model: the network of the state after a decision, whose target copy is read, without gradient.
+    of: "balance" for an action at a balance beta that the policy chooses, log pi_b(beta | s) in the place of
+        log pi(a | s), and a gradient in the choice alone.
     """
 
     critic: str = "critic"
@@ -194,6 +200,7 @@ class ValueAscent(NetworkObjective):
     scale: float | None = None
     sequence: int = 0
     model: str = ""
+    of: Learns = "policy"
     regularise: Sequence[Regulariser] = ()
     aggregate: Aggregate = TokenMean()
 
@@ -205,7 +212,7 @@ class ValueAscent(NetworkObjective):
                 f"objectives.ValueAscent: a sequence needs the name of a model, and a model a sequence >= 1, found "
                 f"sequence = {self.sequence} and model = {self.model!r}"
             )
-        proposal = Proposal(sequence=self.sequence, model=self.model)
+        proposal = Proposal(sequence=self.sequence, model=self.model, of=self.of)
         self._value = NetworkOutput(self.critic, proposal=proposal)
         self._logp = NetworkOutput("logp", proposal=proposal)
 
@@ -255,7 +262,7 @@ class NetworkAdvantageWeight(Weight):
 
     critic: the network Q.
     value: the network V; None takes Q at an action of the policy.
-    beta: inverse temperature.
+    beta: inverse temperature, or the name of the column `extras.NAME` [B, T, 1] that has it.
     cap: largest weight.
     over: what is taken of the critic's heads.
 
@@ -264,15 +271,19 @@ class NetworkAdvantageWeight(Weight):
 
     critic: str = "critic"
     value: str | None = "value"
-    beta: float = 3.0
+    beta: float | str = 3.0
     cap: float = 100.0
     over: Over = "min"
 
     def setup(self) -> None:
-        if self.beta < 0 or not self.cap > 0:
+        if (not isinstance(self.beta, str) and self.beta < 0) or not self.cap > 0:
             raise ValueError(
                 f"objectives.NetworkAdvantageWeight: need beta >= 0 and cap > 0, found {self.beta}, {self.cap}"
             )
+
+    @property
+    def reads(self) -> frozenset[str]:  # type: ignore[override]
+        return frozenset({f"extras.{self.beta}"} if isinstance(self.beta, str) else set[str]())
 
     @property
     def policy_outputs(self) -> frozenset[str]:  # type: ignore[override]
@@ -288,4 +299,5 @@ class NetworkAdvantageWeight(Weight):
         q = over_heads(evaluated(evaluation, NetworkOutput(self.critic, target=True)), self.over)
         value = evaluated(evaluation, self._baseline)
         advantage = q - (over_heads(value, self.over) if self.value is None else value)
-        return (self.beta * advantage).exp().clamp(max=self.cap)
+        beta = experience.extras[self.beta][..., 0] if isinstance(self.beta, str) else self.beta
+        return (beta * advantage).exp().clamp(max=self.cap)

@@ -130,14 +130,16 @@ class NetworkPolicy(nn.Module):
         return Space(settings["observations"], settings["actions"], settings["dimensions"], **bounds, inputs=inputs)
 
     def state_of(self, observation: Tensor, extras: Mapping[str, Any]) -> Tensor:
-        """Returns what the policy reads: observations [..., D], and after them its inputs among the extras."""
-        inputs = [extras[name] for name in self.inputs]
+        """Returns what the policy reads: observations [..., D], and after them its inputs among the extras, and what
+        its actor reads where it is there."""
+        optional = [name for name in getattr(self.actor, "optional", ()) if name in extras]
+        inputs = [extras[name] for name in (*self.inputs, *optional)]
         return torch.cat([observation, *(value.to(observation) for value in inputs)], -1) if inputs else observation
 
     def law(self, observation: Tensor, legal: Tensor | None = None) -> Law:
         """Returns the law of the decision after each observation [..., D], with the policy's inputs behind it, as
         `state_of` returns them, here and in the methods below. legal: [..., n] bool, choices to take."""
-        return self.head.law(self.actor(self._normalised(observation)), self.log_std, legal)
+        return self.head.law(self.actor(self.normalised(observation)), self.log_std, legal)
 
     def laws(self, experience: Experience) -> Law:
         """Returns the laws of a batch's decisions, tensors [B, T, ...], and of them [A] what no state changes."""
@@ -150,7 +152,7 @@ class NetworkPolicy(nn.Module):
 
     def value(self, observation: Tensor) -> Tensor:
         """Returns the critic's value [...] of each observation [..., D]."""
-        value: Tensor = self.critic(self._normalised(observation))[..., 0]
+        value: Tensor = self.critic(self.normalised(observation))[..., 0]
         return value
 
     @torch.no_grad()
@@ -166,7 +168,7 @@ class NetworkPolicy(nn.Module):
 
     def action_values(self, observation: Tensor) -> Tensor:
         """Returns the values [..., n] of the choices after each observation [..., D], of a head of action values."""
-        values: Tensor = self.actor(self._normalised(observation))
+        values: Tensor = self.actor(self.normalised(observation))
         return values
 
     def choice_logp(self, observation: Tensor) -> Tensor:
@@ -205,7 +207,7 @@ class NetworkPolicy(nn.Module):
             found.append(self.head.sample(law, generator) if mode is None else Action(mode, self.head.logp(law, mode)))
             return found[-1].action
 
-        seen = self._normalised(observation)
+        seen = self.normalised(observation)
         if isinstance(self.actor, SequenceActor):
             self.actor.unroll(seen, act, length)
         else:
@@ -252,11 +254,12 @@ class NetworkPolicy(nn.Module):
             found["extras"] = {"mean": mean, "log_std": log_std.expand_as(mean)}
         return Evaluation(logp=logp, support=experience.support, **found)
 
-    def _normalised(self, observation: Tensor) -> Tensor:
-        if self.normaliser is None or not self.inputs:
-            return observation if self.normaliser is None else self.normaliser(observation)
-        seen, inputs = observation.tensor_split([observation.shape[-1] - sum(self.inputs.values())], -1)
-        return torch.cat([self.normaliser(seen), inputs], -1)
+    def normalised(self, state: Tensor) -> Tensor:
+        """Returns states [..., D and more], as `state_of` returns them, with the observation [..., D] normalised."""
+        if self.normaliser is None:
+            return state
+        seen, inputs = state.tensor_split([self.settings["observations"]], -1)
+        return torch.cat([self.normaliser(seen), inputs], -1) if inputs.shape[-1] else self.normaliser(seen)
 
     def own_parameters(self) -> dict[str, Tensor]:
         """Returns the parameters that can change, and the statistics of the normaliser, by name."""
