@@ -32,7 +32,8 @@ class Proposal:
     half widths of the actions' bounds; the sum is kept within the bounds.
     draws: actions at each state, K, without gradient, so that outputs are [B, T, K, ...]; 0 is one action and no such
     dimension. of: the policy's; "uniform" in the bounds of a vector, with their log-density; "every" choice, in order,
-    once; or the policy's at a "balance" that it chooses, with the log-density and the gradient of the choice. after: whether the policy acts in the state after the decision, wherever the output is read.
+    once; or the policy's at a "balance" that it chooses, with the log-density and the gradient of the choice.
+    after: whether the policy acts in the state after the decision, wherever the output is read.
     sequence: actions in turn after one look at the state, J, so that outputs are [B, T, J, ...]; 0 is one action and no
     such dimension. model: the network whose target copy says, without gradient, what state each of them leads to, at
     which the next one's outputs are read.

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import torch
-from batches import SampleBatch, poisoned, random_batch
+from batches import SampleBatch, networks_batch, poisoned, random_batch
 from battery import PartRow
 
 from polopt.methods.a2pr import AdvantageAutoencoderLoss, AdvantageGuidedError, LowerNextValue
+from polopt.methods.famo2o import BalanceAscent
 from polopt.methods.h2o import RealTransitionWeight, SimulatedOddsLoss, SimulatedValuePenalty
 from polopt.methods.metra import MetricEncoderLoss, MultiplierLoss
 from polopt.methods.serl import SuccessLoss
@@ -89,5 +90,6 @@ OBJECTIVES = {
     "conservative measures": PartRow(
         ForwardBackwardLoss(conservative=[MeasureConservative(weight=0.5)], gamma=0.5), honest=None, batch=vectors_batch
     ),
+    "value at a chosen balance": PartRow(BalanceAscent(), honest=None, batch=networks_batch),
     "value of a task": PartRow(TaskValueAscent(), honest=None, batch=vectors_batch),
 }

@@ -325,6 +325,7 @@ OBJECTIVES = {
         ValueAscent(temperature="temperature", sequence=8, model="model"), honest=None, batch=networks_batch
     ),
     "model of the next state": PartRow(ModelRegression(), honest=None, batch=networks_batch),
+    "temperature of a balance": PartRow(TemperatureLoss(of="balance"), honest=None, batch=networks_batch),
     "temperature of a given entropy": PartRow(TemperatureLoss(target=0.5), honest=None, batch=networks_batch),
     "value ascent": PartRow(ValueAscent(temperature="temperature"), honest=None, batch=networks_batch),
     "value ascent near the log": PartRow(

@@ -228,7 +228,7 @@ def networks_batch(seed: int = 0, clean: bool = False, A: int = 3) -> SampleBatc
     now = Proposal()
     smooth = Proposal(target=True, noise=0.2)
     laws = Proposal(draws=3, of="uniform"), Proposal(draws=3), Proposal(draws=3, after=True)
-    sequence = Proposal(sequence=8, model="model")
+    sequence, at_balance = Proposal(sequence=8, model="model"), Proposal(of="balance")
     outputs = {
         NetworkOutput("critic"): normal(B, T, 2),
         NetworkOutput("critic", target=True): normal(B, T, 2),
@@ -246,6 +246,9 @@ def networks_batch(seed: int = 0, clean: bool = False, A: int = 3) -> SampleBatc
         NetworkOutput("critic", target=True, next=True, proposal=now, heads=2): normal(B, T, 2),
         NetworkOutput("critic", proposal=sequence): normal(B, T, 8, 2),
         NetworkOutput("logp", proposal=sequence): normal(B, T, 8),
+        NetworkOutput("critic", proposal=at_balance): normal(B, T, 2),
+        NetworkOutput("logp", proposal=at_balance): normal(B, T),
+        NetworkOutput("balance"): normal(B, T, 1),
         NetworkOutput("model"): normal(B, T, 4),
         NetworkOutput("observation", next=True): normal(B, T, 4),
         NetworkOutput("policy"): normal(B, T, 1),
@@ -255,12 +258,12 @@ def networks_batch(seed: int = 0, clean: bool = False, A: int = 3) -> SampleBatc
         NetworkOutput("action"): normal(B, T, A),
         NetworkOutput("action", proposal=now): normal(B, T, A),
     }
-    action = normal(B, T, A)
+    columns = {"action": normal(B, T, A), "balance": normal(B, T, 1).abs()}
     if not clean:
         outputs = {k: poisoned(v, batch.mask) for k, v in outputs.items()}
-        action = poisoned(action, batch.mask)
+        columns = {k: poisoned(v, batch.mask) for k, v in columns.items()}
     leaves = batch.leaves | {output.name: value.requires_grad_() for output, value in outputs.items()}
-    return SampleBatch(batch.experience.replace(extras={"action": action}), leaves)
+    return SampleBatch(batch.experience.replace(extras=columns), leaves)
 
 
 # Makers of batches with more and more fields.

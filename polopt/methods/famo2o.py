@@ -22,8 +22,8 @@ from polopt.outputs import NetworkOutput
         year=2023,
         arxiv="2310.17966",
     ),
-    changes="The policy is learned for every inverse temperature of its weights, and a model of the state, which climbs "
-    "the critics' value, chooses the one to act with.",
+    changes="The policy is learned for every inverse temperature of its weights, and a model that climbs the critics' "
+    "value chooses one by state.",
     room="objectives",
     tier="reading",
 )

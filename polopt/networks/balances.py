@@ -24,6 +24,8 @@ class BalanceActor(nn.Module):
     # The columns of a batch that it reads, behind the observation, where they are there.
     optional = (BALANCE,)
 
+    scales: Tensor
+
     def __init__(self, family: nn.Module, chooser: nn.Module, low: float, high: float, base: float, width: int) -> None:
         super().__init__()
         self.family, self.chooser, self.low, self.high = family, chooser, low, high
