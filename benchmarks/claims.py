@@ -7,6 +7,7 @@ python -m benchmarks.claims --cost fast     those of a few seconds; the results 
 python -m benchmarks.claims --cluster auto  on every CPU of a Ray cluster
 python -m benchmarks.claims --processes 1   one at a time
 python -m benchmarks.claims --first-seed 77 --flips   on other fresh seeds; names what changes, and keeps nothing
+python -m benchmarks.claims --first-seed 77 --add     on other fresh seeds, which count beside those of the results
 
 What is done is kept in runs/claims.jsonl, and continued when the command is stopped and given again.
 """
@@ -70,6 +71,26 @@ def merged(old: list[dict[str, Any]], new: list[dict[str, Any]]) -> list[dict[st
     return [rows[key] for key in sorted(rows)]
 
 
+def added(old: list[dict[str, Any]], new: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """New rows of claims, each with the seeds of an old one of the same claim counted in. What is measured is that of
+    the new seeds.
+
+    Raises:
+        ValueError: a seed is one of the old row's.
+    """
+    before = {(row["slug"], row["name"], row["statement"]): row for row in old}
+    rows = []
+    for row in new:
+        earlier = before.get((row["slug"], row["name"], row["statement"]))
+        if earlier is not None:
+            if again := sorted({*earlier["seeds"]} & {*row["seeds"]}):
+                raise ValueError(f"{row['slug']} {row['name']}: seeds {again} count already; take another --first-seed")
+            row = row | {name: earlier[name] + row[name] for name in ("held", "runs", "seeds")}
+            row["holds"] = row["held"] == row["runs"]
+        rows.append(row)
+    return rows
+
+
 def merged_bugs(old: list[dict[str, Any]], new: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """As `merged`, of planted bugs."""
     now = {(slug, bug.name): bug.statement for slug in catalogue.slugs() for bug in catalogue.mutations_of(slug)}
@@ -127,6 +148,7 @@ def main() -> None:
         "--first-seed", type=int, default=1, metavar="N", help="0 is the one that a claim was made with"
     )
     parser.add_argument("--flips", action="store_true", help="compare with the results instead of replacing them")
+    parser.add_argument("--add", action="store_true", help="count the seeds of the results, too, instead of replacing")
     options = parser.parse_args()
     start = time.time()
     cost: Cost | None = options.cost
@@ -145,6 +167,8 @@ def main() -> None:
     for row in rows:
         row["commit"] = about["commit"]
     before = stored()
+    if options.add:
+        rows = added(before["rows"], rows)
     whole = not options.only and cost is None
     about = {**about, "seconds": seconds} if whole or not before["about"] else before["about"]
     data = {

@@ -38,10 +38,10 @@ def solved(solver: JustifiableSolver, problem: JustifiedDecisions, steps: int = 
     method=debate_reward,
     controls={"lam = 0": lambda: debate_reward(lam=0.0)},
     criteria=[More("justifiability", by=0.15), More("return", times=0.95)],
-    seeds=20,
+    seeds=80,
     note="Processes of 100 states, 10 features and 4 actions, of which two are good. `preferred` is the fraction that "
-    "the judge would prefer who sees all features. The bounds are ours: on seeds from 21 on the gain was 0.167 "
-    "(0.146 to 0.189), whose interval reaches below the 0.15.",
+    "the judge would prefer who sees all features. The bounds are ours. With 20 seeds the gain was 0.149, 0.161 and "
+    "0.167, and each interval reached below 0.15: hence 80.",
 )
 def justified(solver: JustifiableSolver, *, seed: int) -> dict[str, float]:
     problem = justified_decisions(states=100, logged=10_000, seed=seed)

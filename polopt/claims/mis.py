@@ -35,9 +35,10 @@ def error(metric: OffPolicyEstimator, horizon: int, seed: int, logs: int = 30) -
         "pdis, self-normalised": lambda: pdis(self_normalised=True),
     },
     criteria=[Less("error", times=0.75)],
-    seeds=10,
+    seeds=40,
     note="Root mean squared error over 30 logs of 100 episodes, four states, a target policy that takes an action with "
-    "0.2 or 0.8 where the behaviour policy takes it with 0.5.",
+    "0.2 or 0.8 where the behaviour policy takes it with 0.5. With 10 seeds the interval of the quotient, 0.4 to 0.9, "
+    "was too wide for the bound: hence 40.",
 )
 def errs_less(metric: OffPolicyEstimator, *, seed: int) -> dict[str, float]:
     return {"error": error(metric, 20, seed)}

@@ -110,26 +110,42 @@ def _step_sizes() -> list[BilevelDescent]:
     return [without_response().but({"update.lr": lr}) for lr in (0.3, 1.0, 3.0)]
 
 
+def _designed(rows: int) -> dict[str, float]:
+    """Returns how far each loop gets on the way from no reward to the best policy. rows: trajectories, 0 for exact."""
+    problem = reward_design(rows=rows)
+    first = problem.true_return(problem.respond(problem.start()[0]))
+    sides = {"PARL": parl(lr=5.0, inner_steps=10), "without": without_response()}
+    ends = {name: problem.true_return(_ran(side, problem, 25)["y"]) for name, side in sides.items()}
+    return {name: (end - first) / (problem.best_return() - first) for name, end in ends.items()}
+
+
 @claim(
-    "A reward is designed from the utility of the policy that it brings about, exactly and from trajectories.",
+    "A reward is designed from the utility of the policy that it brings about.",
     kind="part",
     baseline="the loop without the response, to which nothing but the price of the reward is left",
 )
 def designs() -> Finding:
-    shares = {}
-    for rows in (0, 64):
-        problem = reward_design(rows=rows)
-        first = problem.true_return(problem.respond(problem.start()[0]))
-        for name, side in (("PARL", parl(lr=5.0, inner_steps=10)), ("without", without_response())):
-            y = _ran(side, problem, 25)["y"]
-            share = (problem.true_return(y) - first) / (problem.best_return() - first)
-            shares[f"{name}, {'trajectories' if rows else 'exact'}"] = share
-    reached = min(shares["PARL, exact"], shares["PARL, trajectories"])
-    left = max(abs(shares["without, exact"]), abs(shares["without, trajectories"]))
+    share = _designed(0)
     return Finding(
-        measured=shares,
-        criterion="of the way from no reward to the best policy, >= 0.8 both ways; < 0.1 without the response",
-        holds=reached >= 0.8 and left < 0.1,
+        measured=share,
+        criterion="of the way from no reward to the best policy, >= 0.8; < 0.1 without the response",
+        holds=share["PARL"] >= 0.8 and abs(share["without"]) < 0.1,
+    )
+
+
+@claim(
+    "A reward is designed so from sampled trajectories, too.",
+    kind="part",
+    baseline="as before",
+    refuted=True,
+)
+def designs_from_samples() -> Finding:
+    share = _designed(64)
+    return Finding(
+        measured=share,
+        criterion="64 trajectories: of the way from no reward to the best policy, >= 0.8; < 0.1 without the response",
+        holds=share["PARL"] >= 0.8 and abs(share["without"]) < 0.1,
+        note="It gets beyond 0.8 on 3 of 8 runs, and 0.76 of the way on average.",
     )
 
 

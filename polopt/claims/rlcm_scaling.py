@@ -83,10 +83,11 @@ def data_efficiency(accuracy: Callable[..., float], *, seed: int, step_size: flo
     step_sizes=(8.0, 16.0, 32.0, 64.0, 128.0),
     criteria=[More("in range", by=0.5), More("right labels", by=-0.05)],
     best=More("right labels", by=0.0),
-    seeds=5,
+    seeds=20,
     trials=2,
+    cost="slow",
     note="At 128 both give 0.998 of the labels right. In steps of 512 they give all, and half of the answers leave the "
-    "range.",
+    "range. On 3 of 10 seeds a part of the answers stays out of it, so that five seeds are too few for the bound.",
 )
 def keeps_to_the_range(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
     tree, policy = labelled()

@@ -37,6 +37,7 @@ def _learned(algorithm: Algorithm, seed: int, step_size: float) -> dict[str, flo
     step_sizes=(3.2, 6.4, 12.8, 25.6, 51.2),
     criteria=[Less("length", times=0.8), More("accuracy", by=-0.025)],
     best=More("accuracy", by=0.0),
+    seeds=25,
     trials=1,
     budget="answers",
     cost="slow",

@@ -57,9 +57,11 @@ def weights() -> Finding:
     criteria=[Less("gap", times=0.5), Less("gap", by=-0.04)],
     seeds=10,
     cost="slow",
+    refuted=True,
     note="The duality gap, twice what the best answer wins above 1/2. The reward is the likeliest one for comparisons "
     "of every two answers. At its smallest steps the control stays at the uniform policy, whose gap is 0.067. "
-    "On ten fresh seeds the gap was 0.40 of the control's, 0.27 to 0.58.",
+    "The averaged policies are beaten by less, not by no answer: on twice ten fresh seeds the gap was 0.024, 0.40 and "
+    "0.36 of the control's, with intervals up to 0.58 and 0.68.",
 )
 def nash(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
     tree, policy = compared_arms()

@@ -95,6 +95,7 @@ def _kept(name: str) -> float:
     kind="part",
     baseline="SDPO, and GRPO",
     cost="slow",
+    refuted=True,
 )
 def keeps_answers() -> Finding:
     kept = {name: _kept(name) for name in SENTENCES}
@@ -103,7 +104,8 @@ def keeps_answers() -> Finding:
         criterion="SRPO's >= 0.9 of GRPO's; SDPO's <= 0.5 of GRPO's",
         holds=kept["SRPO"] >= 0.9 * kept["GRPO"] and kept["SDPO"] <= 0.5 * kept["GRPO"],
         note="100 batches, some 10 times what it takes to get 90 % right; a teacher that copies the sibling's tokens. "
-        "GRPO keeps them as well: this is no gain over it.",
+        "It keeps four times as many as self-distillation, and on 3 of 4 runs fewer than 0.9 of GRPO's, 0.83 of them "
+        "on average.",
     )
 
 

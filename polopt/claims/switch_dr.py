@@ -18,9 +18,10 @@ from polopt.metrics import DirectMethod, DoublyRobust, LeastError, LoggedValues,
         "the model alone": lambda: DirectMethod(model=LoggedValues()),
     },
     criteria=[Less("error", times=0.95)],
-    seeds=20,
+    seeds=80,
     note="The root of the mean squared error over 50 logs of 400 decisions, on random problems; the model's values "
-    "are half of the true ones.",
+    "are half of the true ones. With 20 seeds the quotient was 0.90 and 0.92, and its interval reached beyond 0.95: "
+    "hence 80.",
 )
 def errs_less(metric: OffPolicyEstimator | LeastError, *, seed: int) -> dict[str, float]:
     return {"error": squared_error(metric, seed) ** 0.5}
