@@ -29,7 +29,7 @@ NOISE = 0.03
     refuted=True,
     note="Four contexts that ask for four modes in the plane; the judge's noise has a standard deviation of 0.03. The "
     "paper reports ratings of edited images, with the filter and without. On twice five seeds it learned from 0.89 and "
-    "0.45 of the points, and lost 0.08 (0.05 to 0.11 at the second) of the reward by it.",
+    "0.45 of the points, and lost 0.08 and 0.05 of the reward by it.",
 )
 def fewer_points(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
     task, start = flows.pretrained(seed, count=4, ask=True)
