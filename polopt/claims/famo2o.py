@@ -65,9 +65,9 @@ def of_one(beta: float) -> Callable[[], Side]:
     note="Two kinds of states with rewards up to 2 and up to 10, of which the second are as much rarer; the share of "
     "the largest reward, a mean over both kinds. Weights of more than 100 are cut, so that a beta that tells good from "
     "best where little is at stake tells nothing where much is. 1000 minibatches of a log of 4000 uniform actions, "
-    "then 500 with a tenth of what is played. On five seeds before, it got 0.92 (0.89 to 0.95) and IQL at its best beta, "
-    "4, 0.78 (0.55 to 1.01), as what it played freed it on some of them: hence 12. With a half of what is played, and "
-    "8,000 decisions of it, IQL with beta = 4 gets as much: good actions are then no longer rare.",
+    "then 500 with a tenth of what is played. On five seeds before, it got 0.92 (0.89 to 0.95) and IQL at its best, "
+    "with beta = 4, 0.78 (0.55 to 1.01), as what it played freed it on some of them: hence 12. With a half of what is "
+    "played, and 8,000 decisions of it, IQL with beta = 4 gets as much: good actions are then no longer rare.",
 )
 def more_than_any_one(side: Side, *, seed: int, step_size: float) -> dict[str, float]:
     policy = side(seed, step_size)

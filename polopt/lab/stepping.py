@@ -49,6 +49,7 @@ class FragmentWorldSource:
             found = {"observation": self.seen, "action": acted.action, "rollout_logp": acted.logp, "reward": reward}
             found |= {"terminated": terminated, "truncated": truncated}
             found["final_observation"] = info.get("final_obs", after).flatten(1)
+            found |= {name: info[name] for name in ("cost",) if name in info}
             for name, value in found.items():
                 columns.setdefault(name, []).append(value)
             self.seen = after.flatten(1)
@@ -56,8 +57,8 @@ class FragmentWorldSource:
         rows = {name: torch.stack(values, 1) for name, values in columns.items()}
         if self.policy.normaliser is not None:
             self.policy.normaliser.observe(rows["observation"][:, :-1].flatten(0, 1))
-        names = ("observation", "action", "final_observation")
-        extras = {name: rows.pop(name) for name in names}
+        names = ("observation", "action", "final_observation", "cost")
+        extras = {name: rows.pop(name) for name in names if name in rows}
         mask, group = torch.ones_like(rows["terminated"]), torch.arange(len(rows["reward"]))
         fields: dict[str, Any] = {"mask": mask, "group": group, "extras": extras, **rows}
         return Experience(support=self.policy.head.support, **fields)

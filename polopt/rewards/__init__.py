@@ -12,6 +12,7 @@ from polopt.rewards.combinations import (
     geometric_mean,
     least,
 )
+from polopt.rewards.costs import PricedCosts
 from polopt.rewards.discriminator import Discriminator, LogRatio
 from polopt.rewards.judged import JudgedReward
 from polopt.rewards.judges import EnsembleJudge, HTTPJudge, Judge, LearnedJudge
@@ -64,6 +65,7 @@ __all__ = [
     "PolicyLogRatio",
     "PositiveReward",
     "Preference",
+    "PricedCosts",
     "RelativeLength",
     "Reward",
     "RewardPreference",

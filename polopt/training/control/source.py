@@ -78,8 +78,9 @@ class StepSource:
         Returns mask, rollout_logp, reward, terminated and truncated [N, T], group [N], `extras["observation"]` [N, T +
         1, D], `extras["action"]` [N, T] or [N, T, A], and `extras["episode_return"]` and `extras["episode_length"]` [N,
         T], of the episode that ended with that decision, 0 elsewhere. Where choices can be illegal,
-        `extras["legal"]` [N, T, n]; and `extras["final_observation"]` [N, T, D], the observation after each decision,
-        where `observation` already has the next episode's first.
+        `extras["legal"]` [N, T, n]; where steps have info["cost"], [N] or [N, K], `extras["cost"]` [N, T, K]; and
+        `extras["final_observation"]` [N, T, D], the observation after each decision, where `observation` already has
+        the next episode's first.
         """
         begun = time.perf_counter()
         actor = self.policy if actor is None else actor
@@ -171,6 +172,7 @@ class StepSource:
         ends = {"terminated": torch.as_tensor(terminated), "truncated": torch.as_tensor(truncated)}
         for name, value in {"reward": _tensor(reward), **ends}.items():
             self._write(name, t, value, steps)
+        self._write_cost(t, steps, info.get("cost"))
         if self.mode == AutoresetMode.NEXT_STEP:
             return observed(found)
         over = ends["terminated"] | ends["truncated"]
@@ -184,6 +186,19 @@ class StepSource:
         self._write("final_observation", t, final, steps)
         return observed(found)
 
+    def _write_cost(self, t: int, steps: int, cost: Any) -> None:
+        """Writes the costs of a step, [N] or [N, K]; 0 of a step without, after or before one that has them."""
+        if cost is None and "cost" not in self._columns:
+            return
+        if cost is None:
+            self._columns["cost"][t] = 0
+            return
+        found = _tensor(cost).reshape(self.rows, -1)
+        first = "cost" not in self._columns
+        self._write("cost", t, found, steps)
+        if first:
+            self._columns["cost"][:t] = 0
+
     def _batch(self, steps: int) -> Experience:
         """Returns the fragment, [N, T], on the policy's device. Decisions of copies that are being reset are masked."""
         columns = self._columns
@@ -196,6 +211,8 @@ class StepSource:
                 terminated[t] &= mask[t]
                 truncated[t] &= mask[t]
                 reward[t].masked_fill_(self._over, 0)
+                if "cost" in columns:
+                    columns["cost"][t].masked_fill_(self._over[:, None], 0)
             truncated[t] &= ~terminated[t]
             self._over = terminated[t] | truncated[t]
             self._return, self._length = self._return + reward[t], self._length + mask[t]
@@ -204,7 +221,7 @@ class StepSource:
             self._return = self._return.masked_fill(self._over, 0)
             self._length = self._length.masked_fill(self._over, 0)
         given = () if self.policy_input is None else (self.policy_input.name,)
-        optional = ("action", "observation", "legal", "final_observation", *given)
+        optional = ("action", "observation", "legal", "cost", "final_observation", *given)
         extras = {name: columns[name] for name in optional if name in columns} | ended
         return Experience(
             mask=_rows(mask),

@@ -17,6 +17,7 @@ from polopt.worlds.control.fishery import (
 )
 from polopt.worlds.control.juggling import Juggling, MirrorLaw
 from polopt.worlds.control.lock import CombinationLock, LockRule
+from polopt.worlds.control.logged_model import DensityRegion, LoggedModel
 from polopt.worlds.control.pathfinding import FollowPath, Pathfinding, PlannedPathfinding
 from polopt.worlds.control.rule import ControlRule, RandomRule, TunedRule, episode_returns
 from polopt.worlds.control.world import StepWorld
@@ -31,6 +32,7 @@ __all__ = [
     "ConstantMortality",
     "ControlRule",
     "Coverage",
+    "DensityRegion",
     "EmbodiedNavigation",
     "Fishery",
     "FisheryOptimum",
@@ -39,6 +41,7 @@ __all__ = [
     "GoToGoal",
     "Juggling",
     "LockRule",
+    "LoggedModel",
     "MirrorLaw",
     "Pathfinding",
     "PlannedPathfinding",
@@ -54,6 +57,7 @@ WORLDS: dict[str, type[StepWorld]] = {
     "polopt/EmbodiedNavigation-v0": EmbodiedNavigation,
     "polopt/Fishery-v0": Fishery,
     "polopt/Juggling-v0": Juggling,
+    "polopt/LoggedModel-v0": LoggedModel,
     "polopt/Pathfinding-v0": Pathfinding,
     "polopt/PlannedPathfinding-v0": PlannedPathfinding,
 }

@@ -16,7 +16,8 @@ class StepWorld(VectorEnv[Tensor, Tensor, Tensor]):
 
     A subclass sets `single_observation_space` and `single_action_space` before it calls this constructor, and defines
     `begin`, `observe` and `advance`. This class counts time, truncates an episode after `horizon` steps, resets the
-    copies whose episodes are over, and returns their last observations in info["final_obs"], [N, ...].
+    copies whose episodes are over, and returns their last observations in info["final_obs"], [N, ...], and what
+    `advance` has put into `cost`, the costs of the step [N, K], in info["cost"].
 
     num_envs: copies, N. horizon: steps of an episode, at most.
     settings: keyword arguments that make the same world again.
@@ -25,6 +26,7 @@ class StepWorld(VectorEnv[Tensor, Tensor, Tensor]):
     metadata: dict[str, Any] = {"autoreset_mode": AutoresetMode.SAME_STEP, "render_modes": []}  # noqa: RUF012
     single_observation_space: Space[Any]
     single_action_space: Space[Any]
+    cost: Tensor | None = None
 
     def __init__(self, num_envs: int, horizon: int, settings: dict[str, Any], device: str = "cpu") -> None:
         name = type(self).__name__
@@ -73,9 +75,11 @@ class StepWorld(VectorEnv[Tensor, Tensor, Tensor]):
         self.time += 1
         truncated = (self.time >= self.horizon) & ~terminated
         over = terminated | truncated
-        observation, info = self.observe(), {}
+        observation, info = self.observe(), dict[str, Any]()
+        if self.cost is not None:
+            info["cost"] = self.cost
         if over.any():
-            info = {"final_obs": observation, "_final_obs": over}
+            info |= {"final_obs": observation, "_final_obs": over}
             rows = over.nonzero().flatten()
             self.time[rows] = 0
             self.begin(rows)
