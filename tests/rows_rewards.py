@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 
 import torch
-from batches import SampleBatch
+from batches import SampleBatch, poisoned, random_batch
 from battery import PartRow
 from chat_server import ChatServer, judge_reply
 from row_batches import answer_reward_batch, opponent_batch, signal_batch, task_batch, text_batch
@@ -42,6 +42,7 @@ from polopt.rewards import (
     OverlongPenalty,
     PolicyLogRatio,
     PositiveReward,
+    PricedCosts,
     RelativeLength,
     RewardPreference,
     RubricReward,
@@ -55,6 +56,15 @@ def ranked_batch(seed: int = 0, clean: bool = False) -> SampleBatch:
     """A random batch whose groups differ in their success rates: the order of equal groups is arbitrary."""
     outcome = torch.tensor([1, 1, 0, 1, 1, 0, 0, 1, 1]).double()
     return signal_batch(seed, clean).replace(outcome=outcome)
+
+
+def cost_batch(seed: int = 0, clean: bool = False) -> SampleBatch:
+    """A random batch with a reward and two costs of each decision."""
+    batch, g = random_batch(seed, clean=clean), torch.Generator().manual_seed(300 + seed)
+    reward, cost = (torch.rand(*batch.mask.shape, *size, generator=g).double() for size in ((), (2,)))
+    if not clean:
+        reward, cost = poisoned(reward, batch.mask), poisoned(cost, batch.mask)
+    return batch.replace(reward=reward, extras={"cost": cost})
 
 
 NAMES = ("thinking", "payoff")
@@ -96,6 +106,7 @@ REWARDS = {
     "centred": PartRow(
         ScaledReward(reward=SumOfRewards(terms=[OutcomeReward(), OverlongPenalty(limit=4)]), centred=True)
     ),
+    "priced costs": PartRow(PricedCosts(limits=(0.2, 0.9), initial=0.5), batch=cost_batch),
     "clipped": PartRow(ClippedReward(reward=OutcomeReward(scale=3.0, shift=-1.0), limit=0.5)),
     "relative length": PartRow(BRIEF),
     "relative length in turns": PartRow(RelativeLength(of=TurnCount(), right=IsCorrect(threshold=0.5))),

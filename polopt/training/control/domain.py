@@ -44,7 +44,7 @@ from polopt.training.process_group import ProcessGroup
 
 _FIELDS = CORE_FIELDS | {
     *("final_value", "advantage", "extras.observation", "extras.action"),
-    *("extras.episode_return", "extras.episode_length", *(f"extras.{name}" for name in FURTHER)),
+    *("extras.episode_return", "extras.episode_length", "extras.cost", *(f"extras.{name}" for name in FURTHER)),
 }
 CONTROL = Capabilities(
     name="control training",

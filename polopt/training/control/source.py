@@ -172,7 +172,7 @@ class StepSource:
         ends = {"terminated": torch.as_tensor(terminated), "truncated": torch.as_tensor(truncated)}
         for name, value in {"reward": _tensor(reward), **ends}.items():
             self._write(name, t, value, steps)
-        self._write_cost(t, steps, info.get("cost"))
+        self._write_cost(t, steps, info, ends["terminated"] | ends["truncated"])
         if self.mode == AutoresetMode.NEXT_STEP:
             return observed(found)
         over = ends["terminated"] | ends["truncated"]
@@ -186,18 +186,20 @@ class StepSource:
         self._write("final_observation", t, final, steps)
         return observed(found)
 
-    def _write_cost(self, t: int, steps: int, cost: Any) -> None:
-        """Writes the costs of a step, [N] or [N, K]; 0 of a step without, after or before one that has them."""
-        if cost is None and "cost" not in self._columns:
+    def _write_cost(self, t: int, steps: int, info: Mapping[str, Any], over: Tensor) -> None:
+        """Writes the costs of a step, 0 of one without; after an episode's last step, info may be the next one's."""
+        found, last = info.get("cost"), info.get("final_info", {}).get("cost")
+        if found is None and last is None:
+            if "cost" in self._columns:
+                self._columns["cost"][t] = 0
             return
-        if cost is None:
-            self._columns["cost"][t] = 0
-            return
-        found = _tensor(cost).reshape(self.rows, -1)
-        first = "cost" not in self._columns
-        self._write("cost", t, found, steps)
-        if first:
+        cost = _tensor(last if found is None else found).reshape(self.rows, -1)
+        if last is not None:
+            cost = torch.where(over[:, None], _tensor(last).reshape(self.rows, -1), cost)
+        if "cost" not in self._columns:
+            self._write("cost", t, cost, steps)
             self._columns["cost"][:t] = 0
+        self._write("cost", t, cost, steps)
 
     def _batch(self, steps: int) -> Experience:
         """Returns the fragment, [N, T], on the policy's device. Decisions of copies that are being reset are masked."""
