@@ -51,6 +51,7 @@ STEP_FACTS = {
     "EmbodiedNavigation": ("2 commands", "no"),
     "Fishery": ("1 or 2 fractions", "of one species, by `FisheryOptimum`"),
     "Juggling": ("thrust, and 1 or 2 body rates", "no"),
+    "LoggedModel": ("a vector, as the log's", "no"),
     "Pathfinding": ("4 moves, or none", "no"),
     "PlannedPathfinding": ("4 moves, or none", "of one agent, the shortest way"),
 }

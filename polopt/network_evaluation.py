@@ -14,7 +14,6 @@ from polopt.evaluation import Evaluation
 from polopt.experience import Experience
 from polopt.networks import BALANCE, INPUTS, LearnedNetwork
 from polopt.outputs import POLICY, NetworkOutput, Proposal, output_of
-from polopt.policies import balanced
 from polopt.sampling import PolicyInput
 
 # What determines the law of a decision, as a policy's head reads it.
@@ -118,7 +117,8 @@ class NetworkEvaluator:
         if output.network == "observation":
             return self._input("observation", experience, state, state, output.next)
         if output.network == BALANCE:
-            return balanced.choose(self.policy, state, self.generator).action.detach()
+            chosen: Tensor = self.policy.choose_balance(state, self.generator).action
+            return chosen.detach()
         if place is None:
             action = self._scaled(experience.extras["action"])
         elif output.network == "logp" and place[0].of == "every":
@@ -235,7 +235,7 @@ class NetworkEvaluator:
         policy = self.target_policy if proposal.target else self.policy
         if proposal.of == BALANCE:
             with torch.set_grad_enabled(torch.is_grad_enabled() and place in proposals.with_gradient):
-                action, logp = balanced.propose(policy, self._state(experience, after), self.generator)
+                action, logp = policy.propose_balanced(self._state(experience, after), self.generator)
             return self._scaled(action), logp
         if proposal.sequence:
             return self._imagine(policy, place, experience, proposals)

@@ -17,6 +17,7 @@ from polopt.evaluation import Evaluation
 from polopt.experience import Experience
 from polopt.networks import Activation, ResidualNetwork, SequenceActor, Space, Trunk, perceptron
 from polopt.part import build
+from polopt.policies import balanced
 from polopt.policies.heads import LOG_STD, Action, Bounded, HeadError, HeadName, Law, head_of
 from polopt.policies.normaliser import ObservationNormaliser
 
@@ -215,6 +216,14 @@ class NetworkPolicy(nn.Module):
             found += [Action(found[0].action, torch.zeros_like(found[0].logp))] * (length - 1)
         place = observation.ndim - 1
         return Action(*(torch.stack([getattr(each, name) for each in found], place) for name in Action._fields))
+
+    def choose_balance(self, observation: Tensor, generator: Generator) -> Action:
+        """Samples a balance for each observation [..., D]; see `policies.balanced.choose`."""
+        return balanced.choose(self, observation, generator)
+
+    def propose_balanced(self, observation: Tensor, generator: Generator) -> Action:
+        """Samples an action at a chosen balance for each observation [..., D]; see `policies.balanced.propose`."""
+        return balanced.propose(self, observation, generator)
 
     def _check_gradient(self) -> None:
         if torch.is_grad_enabled() and not self.head.reparameterised:

@@ -91,13 +91,25 @@ def test_a_tuned_rule_is_the_best_of_its_grid() -> None:
         TunedRule(rule=By(), low={"by": 0.0}, high={"to": 1.0})
 
 
+# What a world cannot be made without.
+DRAW = np.random.default_rng(0)
+SETTINGS = {
+    "polopt/LoggedModel-v0": {
+        "log": {
+            **{name: DRAW.normal(size=(40, 2)) for name in ("observation", "next_observation", "action")},
+            **{"reward": DRAW.normal(size=40), "terminated": np.arange(40) % 10 == 9},
+        }
+    }
+}
+
+
 @pytest.mark.parametrize("id", sorted(control.WORLDS))
 def test_registered_worlds(id: str) -> None:
     """Each is found by its name, repeats itself by its seed, and keeps to its spaces and to the protocol."""
     cls = control.WORLDS[id]
     runs = []
     for _ in range(2):
-        world = gymnasium.make_vec(id, num_envs=16)
+        world = gymnasium.make_vec(id, num_envs=16, **SETTINGS.get(id, {}))
         plain = world.unwrapped
         assert type(plain) is cls
         seen, _ = world.reset(seed=3)
