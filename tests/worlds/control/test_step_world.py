@@ -97,7 +97,8 @@ SETTINGS = {
     "polopt/LoggedModel-v0": {
         "log": {
             **{name: DRAW.normal(size=(40, 2)) for name in ("observation", "next_observation", "action")},
-            **{"reward": DRAW.normal(size=40), "terminated": np.arange(40) % 10 == 9},
+            "reward": DRAW.normal(size=40),
+            "terminated": np.arange(40) % 10 == 9,
         }
     }
 }
