@@ -78,13 +78,15 @@ def as_logged() -> Side:
     best=More("return in the model", by=0.0),
     step_sizes=(3e-4, 1e-3, 3e-3),
     trials=1,
-    seeds=5,
+    seeds=12,
     cost="slow",
     note="100 logged episodes of careful doses; the return of usual patients over 20 decisions, in reality. Stronger "
     "doses were given where severity was low, which a model by the nearest transition takes for what they do. Step "
     "sizes are the best by the return in the model that a side learns in: without reality there is nothing else. With "
     "a bandwidth of 0.07, twice as much, the region has harmful doses, and some runs find them. CQL, which needs no "
-    "model, got -2.1 to -2.4 on three other seeds, where this got -2.0 to -2.1 and the log's policy -2.4.",
+    "model, got -2.1 to -2.4 on three other seeds, where this got -2.0 to -2.1 and the log's policy -2.4. On five seeds "
+    "before, it led on each; without a region some runs end well and others at -90, so that the interval of that lead "
+    "was -12 to 95: hence 12.",
 )
 def better_than_logged(side: Side, *, seed: int, step_size: float) -> dict[str, float]:
     policy, in_its_model = side(seed, step_size)
@@ -132,7 +134,7 @@ def coverage() -> Finding:
             "in the box": boxed / count,
         },
         intervals={"of later decisions": (held.low, held.high)},
-        criterion="5 logs, outside = 0.05: 0.93 to 0.97 of later decisions; of uniform doses < 0.4, and of these > 0.8 "
+        criterion="5 logs, outside = 0.05: 0.93 to 0.97 of later decisions; of uniform doses < 0.5, and of these > 0.8 "
         "in the box",
         holds=0.93 <= held.estimate <= 0.97 and strange / count < 0.5 and boxed / count > 0.8,
     )
