@@ -84,9 +84,9 @@ def as_logged() -> Side:
     "doses were given where severity was low, which a model by the nearest transition takes for what they do. Step "
     "sizes are the best by the return in the model that a side learns in: without reality there is nothing else. With "
     "a bandwidth of 0.07, twice as much, the region has harmful doses, and some runs find them. CQL, which needs no "
-    "model, got -2.1 to -2.4 on three other seeds, where this got -2.0 to -2.1 and the log's policy -2.4. On five seeds "
-    "before, it led on each; without a region some runs end well and others at -90, so that the interval of that lead "
-    "was -12 to 95: hence 12.",
+    "model, got -2.1 to -2.4 on three other seeds, where this got -2.0 to -2.1 and the log's policy -2.4. On five "
+    "seeds before, it led on each; without a region some runs end well and others at -90, so that the interval of that "
+    "lead was -12 to 95: hence 12.",
 )
 def better_than_logged(side: Side, *, seed: int, step_size: float) -> dict[str, float]:
     policy, in_its_model = side(seed, step_size)
