@@ -36,6 +36,7 @@ def error(metric: OffPolicyEstimator, horizon: int, seed: int, logs: int = 30) -
     },
     criteria=[Less("error", times=0.75)],
     seeds=40,
+    cost="slow",
     note="Root mean squared error over 30 logs of 100 episodes, four states, a target policy that takes an action with "
     "0.2 or 0.8 where the behaviour policy takes it with 0.5. With 10 seeds the interval of the quotient, 0.4 to 0.9, "
     "was too wide for the bound: hence 40.",

@@ -19,9 +19,11 @@ from polopt.metrics import DirectMethod, DoublyRobust, LeastError, LoggedValues,
     },
     criteria=[Less("error", times=0.95)],
     seeds=80,
+    cost="slow",
+    refuted=True,
     note="The root of the mean squared error over 50 logs of 400 decisions, on random problems; the model's values "
-    "are half of the true ones. With 20 seeds the quotient was 0.90 and 0.92, and its interval reached beyond 0.95: "
-    "hence 80.",
+    "are half of the true ones. It errs less than the doubly robust estimate, by 6 % (4 to 9), and not by 5 % for "
+    "sure; twice 20 seeds before gave 10 % and 8 %.",
 )
 def errs_less(metric: OffPolicyEstimator | LeastError, *, seed: int) -> dict[str, float]:
     return {"error": squared_error(metric, seed) ** 0.5}

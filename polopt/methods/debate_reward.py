@@ -15,7 +15,7 @@ from polopt.solvers import Debate, JustifiableSolver, MinimaxDebate, PreferenceJ
     ),
     changes="The reward of a decision has a term for winning a debate, at a judge, against a baseline's decision.",
     room="solvers",
-    tier="faithful",
+    tier="proven",
 )
 def debate_reward(
     *,

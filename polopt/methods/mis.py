@@ -14,7 +14,7 @@ from polopt.metrics import MarginalImportanceSampling
     changes="A policy's value from another policy's log: each reward weighed by how much likelier its state and action "
     "are, not by the product of all ratios before it.",
     room="metrics",
-    tier="faithful",
+    tier="proven",
 )
 def mis(*, gamma: float = 1.0, self_normalised: bool = False, level: float = 0.95) -> MarginalImportanceSampling:
     """Value of the target policy pi, estimated from n logged episodes of the behaviour policy b,
