@@ -48,6 +48,13 @@ class Proposal:
     sequence: int = 0
     model: str = ""
 
+    def __post_init__(self) -> None:
+        if self.of == "balance" and (self.target or self.noise or self.draws or self.sequence):
+            raise ValueError(
+                "outputs.Proposal: an action at a chosen balance is one of the policy itself; leave out target, noise, "
+                f"draws and sequence, found {self}"
+            )
+
     @property
     def several(self) -> bool:
         """Tests whether outputs have a dimension of actions, [B, T, K, ...]."""

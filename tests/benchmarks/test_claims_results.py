@@ -27,6 +27,19 @@ def test_old_rows_stay_unless_their_claim_has_changed() -> None:
     assert claims.merged([same], [again]) == [again]
 
 
+def test_further_seeds_count_beside_the_old_ones() -> None:
+    old = row("gspo", "quiet_ratio", holds=False, held=2, runs=3, seeds=[1, 2, 3], measured={"ratio": 1.0})
+    new = {**old, "holds": True, "held": 2, "runs": 2, "seeds": [7, 8], "measured": {"ratio": 2.0}}
+    (found,) = claims.added([old], [new])
+    expected = {"holds": False, "held": 4, "runs": 5, "seeds": [1, 2, 3, 7, 8], "measured": {"ratio": 2.0}}
+    assert {name: found[name] for name in expected} == expected
+    all_held = {**old, "holds": True, "held": 3}
+    assert claims.added([all_held], [new])[0]["holds"]
+    assert claims.added([{**old, "statement": "It was said otherwise."}], [new]) == [new]
+    with pytest.raises(ValueError, match=r"seeds \[3\] count already"):
+        claims.added([old], [{**new, "seeds": [3, 9]}])
+
+
 def test_a_page_shows_no_result_of_a_claim_that_says_something_else_now(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [
         row("cot2", "improves", statement="It improves.", holds=True, held=1, runs=1),

@@ -248,6 +248,12 @@ def test_a_policy_without_a_model_of_balances_is_refused() -> None:
         learned_from(log_of(8), famo2o(hidden=(7,)).but(trunk=None), head="gaussian", steps=1, seed=0, batch=4)
 
 
+def test_a_chosen_balance_has_one_action_of_the_policy_itself() -> None:
+    for settings in ({"draws": 2}, {"target": True}, {"noise": 0.1}, {"sequence": 2, "model": "model"}):
+        with pytest.raises(ValueError, match="one of the policy itself"):
+            Proposal(of="balance", **settings)  # type: ignore[arg-type]
+
+
 def test_a_policy_with_inputs_is_refused() -> None:
     space = Space(3, None, 2, inputs=(("last_action", 2),))
     with pytest.raises(ValueError, match=r"leave out sampling\.policy_input"):

@@ -188,7 +188,8 @@ class StepSource:
 
     def _write_cost(self, t: int, steps: int, info: Mapping[str, Any], over: Tensor) -> None:
         """Writes the costs of a step, 0 of one without; after an episode's last step, info may be the next one's."""
-        found, last = info.get("cost"), info.get("final_info", {}).get("cost")
+        final = info.get("final_info")
+        found, last = info.get("cost"), final.get("cost") if isinstance(final, Mapping) else None
         if found is None and last is None:
             if "cost" in self._columns:
                 self._columns["cost"][t] = 0
