@@ -78,6 +78,13 @@ EXTRAS: dict[str, Extra] = {
         Extra("answer", _B, "list", "text of the policy's answer", _LANGUAGE),
         Extra("answer_reward", _BT, "float", "reward of each answer, on its last decision", _LANGUAGE),
         Extra("aux", _BT, "float", "auxiliary reward of each decision, of a designer's hint", "the source"),
+        Extra(
+            "balance",
+            ("B", "T", "1"),
+            "float",
+            "inverse temperature of a decision's weight",
+            "methods.famo2o.DrawnBalance",
+        ),
         Extra("base_features", ("B", "S", "F"), "float", "features of decisions of the base policy", "the source"),
         Extra("base_mask", ("B", "S"), "bool", "where the base policy decided", "the source"),
         Extra(
@@ -91,6 +98,7 @@ EXTRAS: dict[str, Extra] = {
         Extra("choice_advantage", ("B", "T", "n"), "float", "advantage of every choice in each state", "relabelling"),
         Extra("chosen", _B, "bool", "rows to learn from", "methods.rorecomp.LengthRecomposed"),
         Extra("context", _B, "int", "number of what a row's point was asked for", _POINTS),
+        Extra("cost", ("B", "T", "K"), "float", 'costs of a decision, info["cost"] of its step', _CONTROL),
         Extra("cut", _BT, "bool", "decisions before which a row is cut into segments", "methods.spo.SegmentRollouts"),
         Extra("cut_value", _BT, "float", "value of the state there, 0 elsewhere", "methods.spo.SegmentRollouts"),
         Extra("degree", _B, "int", "part of the key content that was replaced", "methods.spo_selfsup.DegradedCopies"),

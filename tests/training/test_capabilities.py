@@ -149,8 +149,8 @@ def tree() -> tuple[po.Experience, Evaluation]:
     return batch, policy.evaluate(with_candidates(batch), outputs_of(TREE))
 
 
-# Columns that a batch has where a log has them.
-OF_LOGS = {f"extras.{name}" for name in FURTHER}
+# Columns that a batch has where a log, or an environment, has them.
+OF_LOGS = {f"extras.{name}" for name in (*FURTHER, "cost")}
 MADE = {"language": (LANGUAGE, language), "control": (CONTROL, control), "lab": (TREE, tree)}
 
 
