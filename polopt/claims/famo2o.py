@@ -10,7 +10,7 @@ from torch import Tensor
 
 from polopt.algorithm import Algorithm
 from polopt.claim import Finding, Replace, claim, mutation
-from polopt.claims.problems.two_stakes import TwoStakes, share_of, states_of, uniform_log
+from polopt.claims.problems.two_stakes import TwoStakes, share_of, uniform_log
 from polopt.evaluation import Evaluation
 from polopt.experience import Experience
 from polopt.lab.effects import More, effect
@@ -18,7 +18,6 @@ from polopt.lab.stepped import learned_in
 from polopt.lab.transitions import learned_from
 from polopt.methods.famo2o import famo2o
 from polopt.methods.iql import iql
-from polopt.networks import BalanceActor
 from polopt.objectives import NetworkAdvantageWeight
 from polopt.policies.network import NetworkPolicy
 
@@ -72,11 +71,7 @@ def of_one(beta: float) -> Callable[[], Side]:
 def more_than_any_one(side: Side, *, seed: int, step_size: float) -> dict[str, float]:
     policy = side(seed, step_size)
     shares = [share_of(policy, kind) for kind in (0, 1)]
-    found = {"share of the reward": sum(shares) / 2, "minibatches": float(OFFLINE + ONLINE)}
-    if isinstance(policy.actor, BalanceActor):
-        little, much = (float(policy.actor.mode(states_of(kind)).mean().detach()) for kind in (0, 1))
-        found |= {"beta, little at stake": little, "beta, much at stake": much}
-    return found
+    return {"share of the reward": sum(shares) / 2, "minibatches": float(OFFLINE + ONLINE)}
 
 
 def at_the_middle(self: NetworkAdvantageWeight, experience: Experience, evaluation: Evaluation) -> Tensor:

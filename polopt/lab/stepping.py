@@ -49,7 +49,8 @@ class FragmentWorldSource:
             found = {"observation": self.seen, "action": acted.action, "rollout_logp": acted.logp, "reward": reward}
             found |= {"terminated": terminated, "truncated": truncated}
             found["final_observation"] = info.get("final_obs", after).flatten(1)
-            found |= {name: info[name] for name in ("cost",) if name in info}
+            if "cost" in info:
+                found["cost"] = info["cost"]
             for name, value in found.items():
                 columns.setdefault(name, []).append(value)
             self.seen = after.flatten(1)

@@ -20,7 +20,7 @@ from polopt.objectives import NetworkAdvantageWeight
 from polopt.outputs import NetworkOutput, Proposal, output_of
 from polopt.policies import balanced
 from polopt.policies.network import NetworkPolicy
-from polopt.sampling import LastAction, transition_rows
+from polopt.sampling import transition_rows
 
 DOUBLE = torch.float64
 
@@ -258,4 +258,3 @@ def test_a_policy_with_inputs_is_refused() -> None:
     space = Space(3, None, 2, inputs=(("last_action", 2),))
     with pytest.raises(ValueError, match=r"leave out sampling\.policy_input"):
         BalanceFamily().build(space, 2, torch.Generator())
-    assert LastAction().width(2) == 2

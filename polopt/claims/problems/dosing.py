@@ -55,11 +55,11 @@ def careful_log(episodes: int, seed: int) -> Log:
 
 
 @torch.no_grad()
-def treated(policy: NetworkPolicy | None, seed: int, patients: int = 500) -> tuple[float, float]:
-    """Returns the mean return of usual patients in reality, and the share of decisions after which severity is above
-    0.8. policy: its most likely doses; None gives the careful ones."""
+def treated(policy: NetworkPolicy | None, seed: int, patients: int = 500) -> float:
+    """Returns the mean return of usual patients in reality. policy: its most likely doses; None gives the careful
+    ones."""
     draw = Generator().manual_seed(seed)
-    severity, total, danger = first(patients, draw), torch.zeros(patients), 0.0
+    severity, total = first(patients, draw), torch.zeros(patients)
     for _ in range(HORIZON):
         if policy is None:
             dose = careful(severity, draw)
@@ -67,5 +67,4 @@ def treated(policy: NetworkPolicy | None, seed: int, patients: int = 500) -> tup
             dose = (policy.act(severity[:, None], draw, greedy=True).action[:, 0].clamp(-1, 1) + 1) / 2
         severity = after(severity, dose, draw)
         total -= severity
-        danger += float((severity > DANGER).float().mean()) / HORIZON
-    return float(total.mean()), danger
+    return float(total.mean())

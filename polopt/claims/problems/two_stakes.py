@@ -54,14 +54,9 @@ def uniform_log(count: int, seed: int) -> Log:
     }
 
 
-def states_of(kind: int, count: int = 200) -> Tensor:
-    """Returns states [N, 2] of a kind, evenly spaced."""
-    return torch.stack([torch.linspace(-1, 1, count), torch.full((count,), float(kind))], 1)
-
-
 @torch.no_grad()
 def share_of(policy: NetworkPolicy, kind: int) -> float:
     """Returns the mean share of the largest reward that most likely actions get in states of a kind."""
-    state = states_of(kind)
+    state = torch.stack([torch.linspace(-1, 1, 200), torch.full((200,), float(kind))], 1)
     action = policy.act(state, Generator(), greedy=True).action[:, 0].clamp(-1, 1)
     return float(share(state, action).mean())

@@ -197,10 +197,10 @@ class StepSource:
         cost = _tensor(last if found is None else found).reshape(self.rows, -1)
         if last is not None:
             cost = torch.where(over[:, None], _tensor(last).reshape(self.rows, -1), cost)
-        if "cost" not in self._columns:
-            self._write("cost", t, cost, steps)
-            self._columns["cost"][:t] = 0
+        first = "cost" not in self._columns
         self._write("cost", t, cost, steps)
+        if first:
+            self._columns["cost"][:t] = 0
 
     def _batch(self, steps: int) -> Experience:
         """Returns the fragment, [N, T], on the policy's device. Decisions of copies that are being reset are masked."""
