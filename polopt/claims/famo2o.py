@@ -57,7 +57,7 @@ def of_one(beta: float) -> Callable[[], Side]:
     controls={f"IQL, beta = {beta:g}": of_one(beta) for beta in (3.0, 4.0, 6.0)},
     criteria=[More("share of the reward", by=0.0)],
     step_sizes=(1e-3, 3e-3, 1e-2),
-    trials=1,
+    trials=3,
     seeds=12,
     budget="minibatches",
     cost="slow",
