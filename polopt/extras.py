@@ -53,6 +53,7 @@ _LANGUAGE = "sources of rollouts"
 _TEACHER = "the loop, for algorithms with a teacher"
 _CONTROL = "sources of fragments"
 _POINTS = "sources of points"
+_ENCODERS = "policies that encode the history"
 _B, _BT = ("B",), ("B", "T")
 
 # Names that are not written out here: `signal_<name>` [B] is what a world reports of a row beside its reward;
@@ -119,10 +120,28 @@ EXTRAS: dict[str, Extra] = {
             "observation after each decision, where the next column is another episode's",
             _CONTROL,
         ),
+        Extra("final_history", ("B", "T", "K"), "float", "history after each decision, of the episode", _CONTROL),
+        Extra(
+            "final_last_action", ("B", "T", "A"), "float", "last action after each decision, which is that", _CONTROL
+        ),
+        Extra(
+            "final_privileged",
+            ("B", "T", "P"),
+            "float",
+            "what the environment tells beside the observation, after each decision",
+            _CONTROL,
+        ),
         Extra("given", _B, "int", "decisions of the demonstrated solution that began the row", _LANGUAGE),
         Extra("greedy_reward", _B, "float", "reward of the greedy answer to the row's prompt", "the loop"),
         Extra("has_teacher_signal", _B, "bool", "rows that the teacher had more context for", _TEACHER),
         Extra("hinted", _B, "bool", "rows sampled behind a hidden hint", _LANGUAGE),
+        Extra(
+            "history",
+            ("B", "T", "K"),
+            "float",
+            "observations and actions of the episode before each decision",
+            _CONTROL,
+        ),
         Extra("index", _B, "int", "number of the row's task", _LANGUAGE),
         Extra(
             "is_demonstration",
@@ -141,6 +160,10 @@ EXTRAS: dict[str, Extra] = {
         Extra("kept", ("B", "T", "K"), "int", "token ids left by a truncated support, -1 for none", _LANGUAGE),
         Extra("kind", _B, "list", "kind of the row's task", _LANGUAGE),
         Extra("last_action", ("B", "T", "A"), "float", "action before each decision, 0 for none", _CONTROL),
+        Extra(
+            "latent_log_std", ("B", "T", "Z"), "float", "logarithm of a latent vector's standard deviations", _ENCODERS
+        ),
+        Extra("latent_mean", ("B", "T", "Z"), "float", "mean of a latent vector", _ENCODERS),
         Extra("latent_noise", ("B", "T", "Z"), "float", "normal noise of latent vectors", "methods.a2pr.LatentNoise"),
         Extra("legal", ("B", "T", "..."), "bool", "choices that may be taken, [B, T, n]", _CONTROL),
         Extra("level", _B, "int", "depth of the row's prompt in its tree, from 0", "methods.spo_tree.TreeRollouts"),
@@ -173,6 +196,9 @@ EXTRAS: dict[str, Extra] = {
             "policy_logp", _BT, "float", "log-probability without the inserted text", "methods.rex_rag.RetryRollouts"
         ),
         Extra("predicted", _B, "float", "predicted probability of success", "sampling.UsesPredictor"),
+        Extra("predicted_features", ("B", "T", "F"), "float", "features predicted from a latent vector", _ENCODERS),
+        Extra("privileged", ("B", "T", "P"), "float", "what the environment tells beside the observation", _CONTROL),
+        Extra("privileged_features", ("B", "T", "F"), "float", "features of what the environment tells", _ENCODERS),
         Extra("probe", _B, "bool", "rows into which a text was inserted", "methods.rex_rag.RetryRollouts"),
         Extra(
             "probe_logp",

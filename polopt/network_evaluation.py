@@ -175,7 +175,8 @@ class NetworkEvaluator:
         value: Tensor = experience.extras[name]
         if not after or self.policy_input is None or name != self.policy_input.name:
             return value
-        return self.policy_input.after(value, experience.extras["action"])
+        extras = experience.extras
+        return self.policy_input.after(value, extras["observation"][:, :-1], extras["action"], self.generator)
 
     def _input(self, name: str, experience: Experience, state: Tensor, action: Tensor, after: bool) -> Tensor:
         """Returns an input of a network, by its name among `Network.inputs`."""

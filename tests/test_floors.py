@@ -35,6 +35,7 @@ FLOORS = [
     {"methods"},
     {"packages"},
     {"policies", "worlds"},
+    {"step_source"},
     {"lab", "plan"},
     {"checks"},
     {"claims"},

@@ -17,7 +17,7 @@ from polopt.claims.problems.uniform_states import (
 )
 from polopt.experience import Experience
 from polopt.lab.effects import Less, More, effect
-from polopt.lab.stepping import FragmentWorldSource, trained
+from polopt.lab.stepping import source_of, trained
 from polopt.methods.ppo import control_ppo
 from polopt.methods.props import props
 from polopt.metrics import t_interval
@@ -56,7 +56,7 @@ def less_sampling_error(sampling: object, *, seed: int) -> dict[str, float]:
     world, policy, found = UniformStates(seed=seed), table_policy(seed), dict[str, float]()
     for steps in (100, 400):
         part: Sampling = sampling(steps)  # type: ignore[operator]
-        said = frequencies(world, policy, part(FragmentWorldSource(world, policy, seed)))
+        said = frequencies(world, policy, part(source_of(world, policy, seed)))
         found[f"divergence of {steps} decisions"] = said.divergence
         found[f"gradient error of {steps} decisions"] = said.gradient_error
     return found
@@ -114,7 +114,7 @@ def unbiased() -> Finding:
 
 def _bias(part: Sampling, seed: int) -> float:
     world, policy = UniformStates(seed=seed), table_policy(seed)
-    return frequencies(world, policy, part(FragmentWorldSource(world, policy, seed))).bias
+    return frequencies(world, policy, part(source_of(world, policy, seed))).bias
 
 
 @claim(
@@ -125,7 +125,7 @@ def _bias(part: Sampling, seed: int) -> float:
 )
 def second_step() -> Finding:
     policy, update = table_policy(3), BehaviourUpdate(lr=0.05, epochs=1, minibatches=1, max_grad_norm=1e9)
-    batches = [FragmentWorldSource(UniformStates(num_envs=3), policy, seed).fragments(12) for seed in range(4)]
+    batches = [source_of(UniformStates(num_envs=3), policy, seed).fragments(12) for seed in range(4)]
     actors = [update(policy, batch, Generator().manual_seed(0)) for batch in batches[:2]]
     moved = (actors[1].actor[0].weight - policy.actor[0].weight).detach().double()  # type: ignore[index]
     gradients = [_gradient(probabilities(policy), batch) for batch in batches]

@@ -12,6 +12,7 @@ from polopt.algorithm import Algorithm
 from polopt.experience import Experience
 from polopt.lab.transitions import Log, LogSource
 from polopt.network_training import NetworkTraining
+from polopt.networks import Space
 from polopt.policies.heads import HeadName
 from polopt.policies.network import NetworkPolicy
 from polopt.policies.open_loop import OpenLoop
@@ -27,6 +28,11 @@ class SteppedWorld:
     observations: ClassVar[int]
     dimensions: ClassVar[int]
     horizon: ClassVar[int]
+
+    @property
+    def space(self) -> Space:
+        """The numbers that a policy reads and decides on."""
+        return Space(self.observations, dimensions=self.dimensions)
 
     def start(self, count: int, generator: Generator) -> Tensor:
         """Returns the first states of so many episodes, [N, S]."""
@@ -58,7 +64,7 @@ class StoredWorldSource:
     ) -> None:
         self.logged = None if log is None else LogSource(log, policy.head.support, generator)
         self.world, self.policy, self.copies, self.generator, self.given = world, policy, copies, generator, given
-        self.width = 0 if given is None else given.width(world.dimensions)
+        self.width = 0 if given is None else given.width(world.space)
         self.state = world.start(copies, generator)
         self.age = torch.zeros(copies, dtype=torch.int64)
         self.input = torch.zeros(copies, 0) if given is None else given.draw(copies, self.width, generator)
@@ -132,7 +138,8 @@ class StoredWorldSource:
             self.plan.drop(over[:, 0])
         if self.given is not None:
             drawn = self.given.draw(self.copies, self.width, self.generator)
-            self.input = torch.where(over, drawn, self.given.after(self.input, action))
+            later = self.given.after(self.input, seen["observation"], action, self.generator)
+            self.input = torch.where(over, drawn, later)
 
 
 def learned_in(
@@ -171,7 +178,7 @@ def learned_in(
         activation="relu",
         seed=seed,
         trunk=algorithm.trunk,
-        inputs={} if given is None else {given.name: given.width(world.dimensions)},
+        inputs={} if given is None else {given.name: given.width(world.space)},
         **policy_settings,
     )
     source = StoredWorldSource(world, policy, copies, draw, given, log)

@@ -12,57 +12,36 @@ from polopt.algorithm import Algorithm
 from polopt.experience import Experience
 from polopt.policies.heads import HeadName
 from polopt.policies.network import NetworkPolicy
+from polopt.sampling import PolicyInput, policy_input_of
 from polopt.sampling.behaviour import single_decisions
+from polopt.step_source import StepSource, observed
 from polopt.worlds.control.rule import ControlRule
-from polopt.worlds.control.world import StepWorld
+from polopt.worlds.control.world import StepWorld, states
 
 
 def policy_for(world: StepWorld, *, seed: int, head: HeadName | None = None, **settings: Any) -> NetworkPolicy:
     """Returns a policy for a world's spaces, as a recipe makes it."""
     space: Any = world.single_action_space
-    size = int(torch.tensor(world.single_observation_space.shape).prod())
+    shown = observed(world.reset(seed=seed)[0])
+    size = shown.state.shape[1]
+    settings |= {} if shown.privileged is None else {"privileged": shown.privileged.shape[1]}
     if hasattr(space, "n"):
         return NetworkPolicy(observations=size, actions=int(space.n), head=head, seed=seed, **settings)
     bounds = {"low": space.low.reshape(-1).tolist(), "high": space.high.reshape(-1).tolist()}
     return NetworkPolicy(observations=size, dimensions=len(bounds["low"]), head=head, seed=seed, **bounds, **settings)
 
 
-class FragmentWorldSource:
-    """A source of fragments of a world, as `sampling.source_protocols.FragmentSource`, played by a policy."""
-
-    def __init__(self, world: StepWorld, policy: NetworkPolicy, seed: int) -> None:
-        self.world, self.policy, self.generator = world, policy, Generator().manual_seed(seed)
-        self.seen = world.reset(seed=seed)[0].flatten(1)
-
-    def fragments(self, steps: int) -> Experience:
-        """Plays `steps` further steps of every copy; see `FragmentSource`."""
-        return self.fragments_by(self.policy, steps)
-
-    def fragments_by(self, actor: NetworkPolicy, steps: int) -> Experience:
-        """Plays as `fragments`, by another policy; see `ActorSource`."""
-        columns: dict[str, list[Tensor]] = {}
-        if self.policy.normaliser is not None:
-            self.policy.normaliser.advance()
-        for _ in range(steps):
-            acted = actor.act(self.seen, self.generator)
-            after, reward, terminated, truncated, info = self.world.step(acted.action)
-            found = {"observation": self.seen, "action": acted.action, "rollout_logp": acted.logp, "reward": reward}
-            found |= {"terminated": terminated, "truncated": truncated}
-            found["final_observation"] = info.get("final_obs", after).flatten(1)
-            if "cost" in info:
-                found["cost"] = info["cost"]
-            for name, value in found.items():
-                columns.setdefault(name, []).append(value)
-            self.seen = after.flatten(1)
-        columns["observation"].append(self.seen)
-        rows = {name: torch.stack(values, 1) for name, values in columns.items()}
-        if self.policy.normaliser is not None:
-            self.policy.normaliser.observe(rows["observation"][:, :-1].flatten(0, 1))
-        names = ("observation", "action", "final_observation", "cost")
-        extras = {name: rows.pop(name) for name in names if name in rows}
-        mask, group = torch.ones_like(rows["terminated"]), torch.arange(len(rows["reward"]))
-        fields: dict[str, Any] = {"mask": mask, "group": group, "extras": extras, **rows}
-        return Experience(support=self.policy.head.support, **fields)
+def source_of(
+    world: StepWorld,
+    policy: NetworkPolicy,
+    seed: int,
+    policy_input: PolicyInput | None = None,
+    *,
+    training: bool = True,
+) -> StepSource:
+    """Returns a source of fragments of a world. training: whether the policy's normaliser counts what is seen."""
+    draw = Generator().manual_seed(seed)
+    return StepSource(world, policy, seed=seed, generator=draw, training=training, policy_input=policy_input)
 
 
 def trained(
@@ -83,7 +62,8 @@ def trained(
     Minibatches are cut between single decisions; their number is of methods that do not set `minibatch`. lr: falls
     linearly to 0 if `anneal`. each: called with the number of each batch and the batch, after it was learned from.
     """
-    source, shuffle = FragmentWorldSource(world, policy, seed), Generator().manual_seed(seed + 1)
+    given = policy_input_of(algorithm.sampling)
+    source, shuffle = source_of(world, policy, seed, policy_input=given), Generator().manual_seed(seed + 1)
     learned = [p for p in policy.parameters() if p.requires_grad]
     optimiser = torch.optim.Adam(learned, lr)
     outputs = algorithm.objective.required_outputs
@@ -121,7 +101,7 @@ def recorded(
 
     The log of a policy with a head of normal distributions has them, too: teacher_mean, teacher_log_std [steps N, A].
     """
-    seen, draw = world.reset(seed=seed)[0].flatten(1), Generator().manual_seed(seed)
+    seen, draw = states(world.reset(seed=seed)[0]), Generator().manual_seed(seed)
     columns: dict[str, list[Tensor]] = {}
     for _ in range(steps):
         if isinstance(actor, ControlRule):
@@ -132,27 +112,28 @@ def recorded(
         after, reward, terminated, truncated, info = world.step(action)
         found = {"observation": seen, "action": action, "reward": reward}
         found |= {"terminated": terminated, "truncated": truncated}
-        found["next_observation"] = info.get("final_obs", after).flatten(1)
+        found["next_observation"] = states(info.get("final_obs", after))
         if law is not None:
             found |= {"teacher_mean": law[0], "teacher_log_std": law[1].expand_as(law[0])}
         for name, value in found.items():
             columns.setdefault(name, []).append(value)
-        seen = after.flatten(1)
+        seen = states(after)
     return {name: torch.cat(values) for name, values in columns.items()}
 
 
 @torch.no_grad()
-def returns_of(world: StepWorld, policy: NetworkPolicy, *, seed: int, greedy: bool = True) -> Tensor:
-    """Returns the undiscounted return of the first episode of each copy, [N], under a policy."""
-    observation, _ = world.reset(seed=seed)
-    generator = Generator().manual_seed(seed)
-    total = torch.zeros(world.num_envs, dtype=torch.float64)
-    alive = torch.ones(world.num_envs, dtype=torch.bool)
-    for _ in range(world.horizon):
-        action = policy.act(observation.flatten(1), generator, greedy=greedy).action
-        observation, reward, terminated, truncated, _ = world.step(action)
-        total += torch.where(alive, reward, 0)
-        alive &= ~(terminated | truncated)
-        if not alive.any():
-            break
-    return total
+def returns_of(
+    world: StepWorld,
+    policy: NetworkPolicy,
+    *,
+    seed: int,
+    greedy: bool = True,
+    policy_input: PolicyInput | None = None,
+) -> Tensor:
+    """Returns the undiscounted return of the first episode of each copy, [N], under a policy.
+
+    policy_input: what it reads beside the observation.
+    """
+    batch = source_of(world, policy, seed, policy_input, training=False).fragments(world.horizon, greedy=greedy)
+    alive = (batch.terminated | batch.truncated).cumsum(1) - (batch.terminated | batch.truncated).long() == 0
+    return (batch.reward.double() * alive).sum(1)

@@ -12,6 +12,7 @@ from torch import Tensor
 from polopt.algorithm import Algorithm
 from polopt.experience import Experience
 from polopt.network_training import NetworkTraining
+from polopt.networks import Space
 from polopt.policies.heads import HeadName
 from polopt.policies.network import NetworkPolicy
 from polopt.sampling import WeightedLog, policy_input_of, spanning, transition_rows
@@ -140,7 +141,8 @@ def policy_for(
     else:
         space = {"actions": int(action.max()) + 1}
     if (given := policy_input_of(algorithm.sampling)) is not None:
-        space["inputs"] = {given.name: given.width(space.get("dimensions"))}
+        sizes = Space(log["observation"].shape[1], space.get("actions"), space.get("dimensions"))
+        space["inputs"] = {given.name: given.width(sizes)}
     space |= {"observations": log["observation"].shape[1], "trunk": algorithm.trunk}
     return NetworkPolicy(head=head, hidden=hidden, activation="relu", seed=seed, **space)
 

@@ -3,6 +3,7 @@
 from polopt.networks.balances import BALANCE, BalanceActor, BalanceFamily
 from polopt.networks.choices import ChoiceNetwork
 from polopt.networks.critics import QNetwork, Temperature, ValueNetwork
+from polopt.networks.histories import LATENT_OUTPUTS, HistoryActor, HistoryEncoder, PrivilegedValue
 from polopt.networks.learned import LearnedNetwork, critic
 from polopt.networks.parts import INPUTS, Network, Space
 from polopt.networks.perceptron import Activation, perceptron
@@ -18,15 +19,19 @@ from polopt.networks.vectors import VectorNetwork
 __all__ = [
     "BALANCE",
     "INPUTS",
+    "LATENT_OUTPUTS",
     "ActionSequence",
     "Activation",
     "BalanceActor",
     "BalanceFamily",
     "ChoiceNetwork",
+    "HistoryActor",
+    "HistoryEncoder",
     "LearnedNetwork",
     "Limbs",
     "MovementPrimitive",
     "Network",
+    "PrivilegedValue",
     "QNetwork",
     "Relabel",
     "ResidualNetwork",

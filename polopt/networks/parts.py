@@ -19,6 +19,7 @@ class Space(NamedTuple):
     dimensions: numbers in an action, A; None for a policy that chooses.
     low, high: the bounds of an action, [A]; None where a policy has none.
     inputs: what the policy reads beside the observation, by name, with the numbers in each.
+    privileged: numbers that the environment tells beside the observation, P, which the policy's value may read.
 
     Networks read actions scaled from the bounds to [-1, 1].
     """
@@ -29,6 +30,7 @@ class Space(NamedTuple):
     low: tuple[float, ...] | None = None
     high: tuple[float, ...] | None = None
     inputs: tuple[tuple[str, int], ...] = ()
+    privileged: int = 0
 
     def width_of(self, columns: Iterable[str]) -> int:
         """Returns the numbers in these inputs together.

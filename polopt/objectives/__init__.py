@@ -27,6 +27,7 @@ from polopt.objectives.implicit import (
     SumOfImplicitRewards,
 )
 from polopt.objectives.labelled import LabelledObjective
+from polopt.objectives.latents import LatentKL, PrivilegedDistance
 from polopt.objectives.links import (
     HingeLink,
     LogisticLink,
@@ -110,6 +111,7 @@ __all__ = [
     "ImplicitReward",
     "ImportanceWeight",
     "LabelledObjective",
+    "LatentKL",
     "LogOddsReward",
     "LogProbReward",
     "LogRatioReward",
@@ -130,6 +132,7 @@ __all__ = [
     "PairedObjective",
     "Phase",
     "PolicyGradient",
+    "PrivilegedDistance",
     "ProbabilityWeight",
     "ProductRatio",
     "PromptMean",

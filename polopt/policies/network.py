@@ -15,7 +15,17 @@ from torch import Generator, Tensor, nn
 
 from polopt.evaluation import Evaluation
 from polopt.experience import Experience
-from polopt.networks import Activation, ResidualNetwork, SequenceActor, Space, Trunk, perceptron
+from polopt.networks import (
+    LATENT_OUTPUTS,
+    Activation,
+    HistoryActor,
+    PrivilegedValue,
+    ResidualNetwork,
+    SequenceActor,
+    Space,
+    Trunk,
+    perceptron,
+)
 from polopt.part import build
 from polopt.policies import balanced
 from polopt.policies.heads import LOG_STD, Action, Bounded, HeadError, HeadName, Law, head_of
@@ -43,6 +53,8 @@ class NetworkPolicy(nn.Module):
     hidden: widths of the hidden layers.
     trunk: the architecture of both in place of perceptrons, as a part or as `Part.to_dict` gives it.
     inputs: what both read beside the observation, by name, with the numbers in each: `extras.NAME` [B, T, K].
+    privileged: numbers that the environment tells beside the observation, P, which the critic reads and the policy
+        does not: `extras.privileged` [B, T, P].
     residual: whether the actor is the sum of a frozen perceptron and of one that learns; see `with_residual`.
 
     Raises:
@@ -71,6 +83,7 @@ class NetworkPolicy(nn.Module):
         activation: Activation = "tanh",
         seed: int = 0,
         inputs: Mapping[str, int] | None = None,
+        privileged: int = 0,
         trunk: Trunk | Mapping[str, Any] | None = None,
         residual: bool = False,
     ) -> None:
@@ -93,13 +106,14 @@ class NetworkPolicy(nn.Module):
         self.settings |= {"normalise": True} if normalise else {}
         self.inputs = dict(inputs or {})
         self.settings |= {"inputs": self.inputs} if self.inputs else {}
+        self.settings |= {"privileged": privileged} if privileged else {}
         generator = torch.Generator().manual_seed(seed)
         layers = [observations + sum(self.inputs.values()), *self.settings["hidden"]]
         self.actor: nn.Module
         self.critic: nn.Module
         if trunk is None:
             self.actor = perceptron([*layers, self.head.outputs], activation, 0.01, generator)
-            self.critic = perceptron([*layers, 1], activation, 1.0, generator)
+            self.critic = perceptron([layers[0] + privileged, *layers[1:], 1], activation, 1.0, generator)
         else:
             trunk = trunk if isinstance(trunk, Trunk) else build(dict(trunk))
             if normalise and not trunk.normalised:
@@ -124,11 +138,16 @@ class NetworkPolicy(nn.Module):
     @property
     def space(self) -> Space:
         """The numbers that the policy reads and decides on."""
-        settings, bounds = self.settings, {}
-        if isinstance(self.head, Bounded):
-            bounds = {"low": tuple(settings["low"]), "high": tuple(settings["high"])}
-        inputs = tuple(self.inputs.items())
-        return Space(settings["observations"], settings["actions"], settings["dimensions"], **bounds, inputs=inputs)
+        settings, bounded = self.settings, isinstance(self.head, Bounded)
+        return Space(
+            settings["observations"],
+            settings["actions"],
+            settings["dimensions"],
+            low=tuple(settings["low"]) if bounded else None,
+            high=tuple(settings["high"]) if bounded else None,
+            inputs=tuple(self.inputs.items()),
+            privileged=settings.get("privileged", 0),
+        )
 
     def state_of(self, observation: Tensor, extras: Mapping[str, Any]) -> Tensor:
         """Returns what the policy reads: observations [..., D], and after them its inputs among the extras, and what
@@ -151,10 +170,21 @@ class NetworkPolicy(nn.Module):
         """Returns KL(old || new) [...] of laws, in nats."""
         return self.head.divergence(old, new)
 
-    def value(self, observation: Tensor) -> Tensor:
-        """Returns the critic's value [...] of each observation [..., D]."""
-        value: Tensor = self.critic(self.normalised(observation))[..., 0]
+    def value(self, state: Tensor) -> Tensor:
+        """Returns the critic's value [...] of each state [..., D and more], as `valued_state` returns them."""
+        value: Tensor = self.critic(self.normalised(state))[..., 0]
         return value
+
+    def valued_state(self, observation: Tensor, extras: Mapping[str, Any], *, after: bool = False) -> Tensor:
+        """Returns what the critic reads: what the policy reads, and then what the environment tells, [..., P].
+
+        after: whether observations are those after the decisions, as `extras["final_NAME"]` are, which stand in for
+        `extras["NAME"]` where a source gives them; else these hold.
+        """
+        if after:
+            extras = {name: extras.get(f"final_{name}", value) for name, value in extras.items()}
+        state = self.state_of(observation, extras)
+        return torch.cat([state, extras["privileged"].to(state)], -1) if "privileged" in self.settings else state
 
     @torch.no_grad()
     def act(
@@ -239,8 +269,11 @@ class NetworkPolicy(nn.Module):
         `extras["action"]`, [B, T] int64 or [B, T, A], and, where the environment has illegal choices,
         `extras["legal"]` [B, T, n] bool. Returns logp [B, T] and, if they are among `needs`, the entropy of the
         decision and the value before it; with the value also final_value [B, T], the value after each decision, of
-        `extras["final_observation"]` [B, T, D] where a source gives it, the inputs held. A batch of T observations has
-        no final_value. "extras.mean" and "extras.log_std" among them are [B, T, A], of a head of normal distributions.
+        `extras["final_observation"]` [B, T, D] where a source gives it; see `valued_state`. A batch of T observations
+        without it has no final_value. "extras.mean" and "extras.log_std" among them are [B, T, A], of a head of normal
+        distributions. An actor with a latent vector gives its law, "extras.latent_mean" and "extras.latent_log_std" [B,
+        T, Z], and features [B, T, F]: "extras.predicted_features" from it, and "extras.privileged_features" of
+        `extras["privileged"]`, without a gradient.
         """
         needs = frozenset(needs)
         observation, action = experience.extras["observation"], experience.extras["action"]
@@ -250,18 +283,39 @@ class NetworkPolicy(nn.Module):
         logp = self.head.logp(law, action)
         found: dict[str, Any] = {"entropy": self.head.entropy(law)} if "entropy" in needs else {}
         if "value" in needs:
-            after = experience.extras.get("final_observation")
-            if self.inputs and after is None and observation.shape[1] > T:
-                after = observation[:, 1:]
-            value = self.value(before if self.inputs else observation)
-            found |= {"value": value[:, :T]}
-            if after is not None or observation.shape[1] > T:
-                final = value[:, 1:] if after is None else self.value(self.state_of(after, experience.extras))
-                found |= {"final_value": final.detach()}
+            found |= self._values(experience)
         if needs & {"extras.mean", "extras.log_std"}:
             mean, log_std = law
             found["extras"] = {"mean": mean, "log_std": log_std.expand_as(mean)}
+        if needs & LATENT_OUTPUTS:
+            found["extras"] = {**found.get("extras", {}), **self._latent(before, experience.extras, needs)}
         return Evaluation(logp=logp, support=experience.support, **found)
+
+    def _values(self, experience: Experience) -> dict[str, Tensor]:
+        """Returns the values before the decisions, and after them where the batch has what is read there."""
+        observation, extras, T = experience.extras["observation"], experience.extras, experience.mask.shape[1]
+        after = extras.get("final_observation")
+        if self.inputs or "privileged" in self.settings:
+            after = observation[:, 1:] if after is None and observation.shape[1] > T else after
+            observation = self.valued_state(observation[:, :T], extras)
+        value = self.value(observation)
+        found = {"value": value[:, :T]}
+        if after is not None:
+            found["final_value"] = self.value(self.valued_state(after, extras, after=True)).detach()
+        elif observation.shape[1] > T:
+            found["final_value"] = value[:, 1:].detach()
+        return found
+
+    def _latent(self, state: Tensor, extras: Mapping[str, Any], needs: frozenset[str]) -> dict[str, Tensor]:
+        """Returns the law of the actor's latent vector, and the features that are asked for."""
+        assert isinstance(self.actor, HistoryActor)
+        latent = self.actor.encoded(self.normalised(state))
+        found = {"latent_mean": latent.mean, "latent_log_std": latent.log_std, "predicted_features": latent.predicted}
+        if "extras.privileged_features" in needs:
+            assert isinstance(self.critic, PrivilegedValue)
+            with torch.no_grad():
+                found["privileged_features"] = self.critic.encoder(extras["privileged"].to(state))
+        return found
 
     def normalised(self, state: Tensor) -> Tensor:
         """Returns states [..., D and more], as `state_of` returns them, with the observation [..., D] normalised."""

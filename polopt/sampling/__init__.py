@@ -38,6 +38,7 @@ from polopt.sampling.parts import (
     select_rows,
 )
 from polopt.sampling.policy_inputs import (
+    EpisodeHistory,
     FixedInput,
     LastAction,
     OneHotSkill,
@@ -67,6 +68,7 @@ __all__ = [
     "Curriculum",
     "Demonstrations",
     "EntropyTemperature",
+    "EpisodeHistory",
     "EqualRollouts",
     "ExtremeRows",
     "FixedInput",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from polopt.experience import Experience
 from polopt.sampling.parts import Sampling
+from polopt.sampling.policy_inputs import PolicyInput
 from polopt.sampling.source_protocols import FragmentSource
 from polopt.support import PLAIN, Support
 
@@ -15,11 +16,13 @@ class Fragments(Sampling):
     continue in the next batch. `reward`, `terminated` and `truncated` are [B, T]; every row is a group of its own.
 
     steps: decisions in a row, T.
+    policy_input: what the policy reads beside the observation; None if nothing.
     """
 
     tags = frozenset({"data_source=self"})
 
     steps: int = 128
+    policy_input: PolicyInput | None = None
 
     source_capabilities = frozenset({"fragments"})
 

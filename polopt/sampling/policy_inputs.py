@@ -1,11 +1,24 @@
-"""Inputs of a policy beside the observation: a skill, a task, the last action."""
+"""Inputs of a policy beside the observation: a skill, a task, the last action, what happened before."""
 
 from __future__ import annotations
+
+from typing import Protocol
 
 import torch
 from torch import Generator, Tensor
 
 from polopt.part import Part
+
+
+class Sizes(Protocol):
+    """The numbers in a policy's observations, D, and its choices, n, or the numbers in its actions, A."""
+
+    @property
+    def observations(self) -> int: ...
+    @property
+    def actions(self) -> int | None: ...
+    @property
+    def dimensions(self) -> int | None: ...
 
 
 class PolicyInput(Part):
@@ -24,16 +37,26 @@ class PolicyInput(Part):
                 f"sampling.{type(self).__name__}: name must be letters, digits and _, found {self.name!r:.40}"
             )
 
-    def width(self, dimensions: int | None) -> int:
-        """Returns K. dimensions: numbers in an action, None for choices."""
+    @property
+    def changes(self) -> bool:
+        """Whether decisions change it."""
+        return type(self).after is not PolicyInput.after
+
+    def width(self, sizes: Sizes) -> int:
+        """Returns K. sizes: of the policy, as `networks.Space`."""
         raise NotImplementedError
 
     def draw(self, count: int, width: int, generator: Generator) -> Tensor:
         """Draws the vectors, [count, K], of so many episodes that begin."""
         raise NotImplementedError
 
-    def after(self, value: Tensor, action: Tensor) -> Tensor:
-        """Returns the vectors [..., K] after decisions [..., A], in the environment's units."""
+    def after(self, value: Tensor, observation: Tensor, action: Tensor, generator: Generator) -> Tensor:
+        """Returns the vectors [..., K] after decisions, [..., A] in the environment's units or choices [...], at
+        observations [..., D]."""
+        return value
+
+    def most_likely(self, value: Tensor) -> Tensor:
+        """Returns the vectors [..., K] that a policy reads while it takes its most likely actions."""
         return value
 
 
@@ -53,7 +76,7 @@ class SphereSkill(PolicyInput):
                 f"sampling.SphereSkill: need dimensions >= 1 and radius > 0, found {self.dimensions} and {self.radius}"
             )
 
-    def width(self, dimensions: int | None) -> int:
+    def width(self, sizes: Sizes) -> int:
         return self.dimensions
 
     def draw(self, count: int, width: int, generator: Generator) -> Tensor:
@@ -70,7 +93,7 @@ class OneHotSkill(PolicyInput):
         if self.count < 2:
             raise ValueError(f"sampling.OneHotSkill: count must be >= 2, found {self.count}")
 
-    def width(self, dimensions: int | None) -> int:
+    def width(self, sizes: Sizes) -> int:
         return self.count
 
     def draw(self, count: int, width: int, generator: Generator) -> Tensor:
@@ -82,16 +105,57 @@ class LastAction(PolicyInput):
 
     name: str = "last_action"
 
-    def width(self, dimensions: int | None) -> int:
-        if dimensions is None:
+    def width(self, sizes: Sizes) -> int:
+        if sizes.dimensions is None:
             raise ValueError("sampling.LastAction: the environment's actions are choices; it needs those of a Box")
-        return dimensions
+        return sizes.dimensions
 
     def draw(self, count: int, width: int, generator: Generator) -> Tensor:
         return torch.zeros(count, width)
 
-    def after(self, value: Tensor, action: Tensor) -> Tensor:
+    def after(self, value: Tensor, observation: Tensor, action: Tensor, generator: Generator) -> Tensor:
         return action.to(value)
+
+
+class EpisodeHistory(PolicyInput):
+    """The last `length` observations and actions of the episode, the latest at the end, zeros where it had not begun.
+
+    An action is as the policy took it, a choice a one-hot vector. After them come `noise` standard normal numbers,
+    drawn anew for each decision, so that a policy that samples from what it read is a function of what it reads; they
+    are 0 for its most likely actions.
+
+    length: decisions. noise: numbers.
+    """
+
+    name: str = "history"
+    length: int = 8
+    noise: int = 0
+
+    def setup(self) -> None:
+        super().setup()
+        if self.length < 1 or self.noise < 0:
+            raise ValueError(
+                f"sampling.EpisodeHistory: need length >= 1 and noise >= 0, found {self.length} and {self.noise}"
+            )
+
+    def width(self, sizes: Sizes) -> int:
+        return self.length * (sizes.observations + (sizes.dimensions or sizes.actions or 0)) + self.noise
+
+    def draw(self, count: int, width: int, generator: Generator) -> Tensor:
+        drawn = torch.randn(count, self.noise, generator=generator)
+        return torch.cat([torch.zeros(count, width - self.noise), drawn], 1)
+
+    def after(self, value: Tensor, observation: Tensor, action: Tensor, generator: Generator) -> Tensor:
+        window = value[..., : value.shape[-1] - self.noise]
+        each = window.shape[-1] // self.length
+        if not action.is_floating_point():
+            action = torch.nn.functional.one_hot(action, each - observation.shape[-1])
+        drawn = torch.randn(*value.shape[:-1], self.noise, generator=generator).to(value)
+        return torch.cat([window[..., each:], observation.to(value), action.to(value), drawn], -1)
+
+    def most_likely(self, value: Tensor) -> Tensor:
+        window, drawn = value.tensor_split([value.shape[-1] - self.noise], -1)
+        return torch.cat([window, torch.zeros_like(drawn)], -1)
 
 
 class FixedInput(PolicyInput):
@@ -102,7 +166,7 @@ class FixedInput(PolicyInput):
 
     value: tuple[float, ...] = (0.0,)
 
-    def width(self, dimensions: int | None) -> int:
+    def width(self, sizes: Sizes) -> int:
         return len(self.value)
 
     def draw(self, count: int, width: int, generator: Generator) -> Tensor:

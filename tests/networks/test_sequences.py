@@ -21,8 +21,8 @@ from polopt.outputs import NetworkOutput, Proposal, output_of
 from polopt.policies.network import NetworkPolicy
 from polopt.policies.open_loop import OpenLoop
 from polopt.sampling import HindsightReplay, LastAction, TransitionReplay
+from polopt.step_source import StepSource
 from polopt.training.control.replay_source import ReplaySource
-from polopt.training.control.source import StepSource
 
 
 def recurrent(observations: int = 3, dimensions: int = 2) -> NetworkPolicy:

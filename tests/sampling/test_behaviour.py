@@ -10,14 +10,15 @@ import torch
 from torch import Generator
 
 from polopt.claims.problems.uniform_states import UniformStates, table_policy
-from polopt.lab.stepping import FragmentWorldSource
+from polopt.lab.stepping import source_of
 from polopt.policies.network import NetworkPolicy
 from polopt.sampling import BehaviourUpdate, RecentFragments
 from polopt.sampling.behaviour import appended, single_decisions
+from polopt.step_source import StepSource
 
 
-def source(seed: int = 0) -> FragmentWorldSource:
-    return FragmentWorldSource(UniformStates(num_envs=2, seed=seed), table_policy(seed), seed)
+def source(seed: int = 0) -> StepSource:
+    return source_of(UniformStates(num_envs=2, seed=seed), table_policy(seed), seed)
 
 
 def test_pieces_of_a_fragment_are_the_fragment() -> None:

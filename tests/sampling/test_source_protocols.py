@@ -21,9 +21,9 @@ from polopt.lab import ChainSource, GaussianChain, TabularPolicy, TokenTree, Tre
 from polopt.part import Part
 from polopt.policies.point_source import PointSource
 from polopt.sampling.source_protocols import CAPABILITIES, STEPPED, ContinuingSource, Source, SourceError, members_of
+from polopt.step_source import StepSource
 from polopt.training.control.goal_source import GoalReplaySource
 from polopt.training.control.replay_source import ReplaySource
-from polopt.training.control.source import StepSource
 from polopt.training.source import LanguageSource
 
 SAMPLERS = (po.sampling.TaskSampler, po.sampling.RolloutAllocator, po.sampling.PromptAugmenter, po.sampling.Select)

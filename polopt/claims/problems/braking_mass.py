@@ -54,11 +54,12 @@ def returns_at(
         draw = Generator().manual_seed(0)
         state, plan = world.start(episodes, draw), OpenLoop(episodes, length)
         total = torch.zeros(episodes)
-        read = torch.zeros(episodes, 0) if given is None else given.draw(episodes, given.width(world.dimensions), draw)
+        read = torch.zeros(episodes, 0) if given is None else given.draw(episodes, given.width(world.space), draw)
         for _ in range(world.horizon):
-            action = plan.act(policy, torch.cat([world.seen(state), read], 1), draw, greedy=True).action
+            seen = world.seen(state)
+            action = plan.act(policy, torch.cat([seen, read], 1), draw, greedy=True).action
             state, reward, _ = world.step(state, action)
             total += reward
-            read = read if given is None else given.after(read, action)
+            read = read if given is None else given.after(read, seen, action, draw)
         found.append(float(total.mean()))
     return found

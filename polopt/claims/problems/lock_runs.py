@@ -11,10 +11,11 @@ from torch import Generator, Tensor
 
 from polopt.algorithm import Algorithm
 from polopt.experience import Experience
-from polopt.lab.stepping import FragmentWorldSource, policy_for, returns_of
+from polopt.lab.stepping import policy_for, returns_of
 from polopt.lab.transitions import Log, LogSource
 from polopt.network_training import NetworkTraining
 from polopt.policies.network import NetworkPolicy
+from polopt.step_source import StepSource
 from polopt.updates import BatchLoss, PlainSettings, Stepper
 from polopt.worlds.control import CombinationLock, LockRule
 from polopt.worlds.control.world import StepWorld
@@ -38,11 +39,11 @@ def log_of(seed: int, epsilon: float, episodes: int = 2000, **settings: int) -> 
     return {name: torch.cat([row[name] for row in found]) for name in found[0]}
 
 
-class LoggedWorldSource(FragmentWorldSource):
+class LoggedWorldSource(StepSource):
     """A source of fragments of a world, and of transitions of a log."""
 
     def __init__(self, world: StepWorld, policy: NetworkPolicy, seed: int, log: Log) -> None:
-        super().__init__(world, policy, seed)
+        super().__init__(world, policy, seed=seed, generator=Generator().manual_seed(seed), training=True)
         self._log = LogSource(log, policy.head.support, self.generator)
 
     def logged_transitions(self, rows: int, **settings: Any) -> Experience:

@@ -14,7 +14,7 @@ from gymnasium.vector import SyncVectorEnv
 
 from polopt.policies.network import NetworkPolicy
 from polopt.sampling import PolicyInput
-from polopt.training.control.source import observed, within
+from polopt.step_source import observed, within
 
 # Bounds of a clip: its longer side in pixels, its pictures, and the steps of the episode.
 SIDE, PICTURES, STEPS = 160, 100, 1000
@@ -58,16 +58,18 @@ def _played(
         found, _ = environments.reset(seed=seed % 2**31)
         given: torch.Tensor | None = None
         if policy_input is not None:
-            given = policy_input.draw(1, policy_input.width(policy.space.dimensions), generator).to(policy.device)
+            given = policy_input.draw(1, policy_input.width(policy.space), generator).to(policy.device)
         for _ in range(STEPS):
             frames.append(_small(environments.render()))
-            seen, legal = observed(found)
-            legal = None if legal is None else legal.to(policy.device)
-            seen = seen.to(policy.device)
-            read = seen if policy_input is None else policy.state_of(seen, {policy_input.name: given})
+            shown = observed(found)
+            legal = None if shown.legal is None else shown.legal.to(policy.device)
+            seen = read = shown.state.to(policy.device)
+            if policy_input is not None and given is not None:
+                given = policy_input.most_likely(given) if greedy else given
+                read = policy.state_of(seen, {policy_input.name: given})
             action = policy.act(read, generator, greedy=greedy, legal=legal).action
             if policy_input is not None and given is not None:
-                given = policy_input.after(given, action)
+                given = policy_input.after(given, seen, action, generator)
             found, _, terminated, truncated, _ = environments.step(within(environments, action, native=False))
             if terminated[0] or truncated[0]:
                 break

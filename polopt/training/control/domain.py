@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from gymnasium.spaces import Box, Dict, Discrete
+from gymnasium.spaces import Dict
 from gymnasium.vector import VectorEnv
 from torch import Tensor
 
@@ -20,14 +20,14 @@ from polopt.algorithm import Algorithm
 from polopt.capabilities import CORE_FIELDS, Capabilities
 from polopt.config import ConfigError
 from polopt.experience import Experience
-from polopt.networks import Trunk
-from polopt.outputs import POLICY, output_of
-from polopt.policies.heads import Bounded
+from polopt.networks import LATENT_OUTPUTS, Trunk
 from polopt.policies.network import NetworkPolicy
-from polopt.sampling import HindsightReplay, PolicyInput, TransitionReplay, policy_input_of
+from polopt.sampling import HindsightReplay, PolicyInput, policy_input_of
 from polopt.sampling.source_protocols import STEPPED
+from polopt.step_source import ACTION_MASK, GOAL_KEYS
 from polopt.training.control.clip import animated_png, rendered_episode
 from polopt.training.control.environments import make_copies, make_one
+from polopt.training.control.fitting import check_fit, has_illegal_choices
 from polopt.training.control.goal_source import ComputeReward, GoalReplaySource
 from polopt.training.control.logged import FURTHER, load_transitions
 from polopt.training.control.playing import played
@@ -36,7 +36,6 @@ from polopt.training.control.recipe import ControlRecipe
 from polopt.training.control.replay_source import ReplaySource
 from polopt.training.control.returns import ReturnScore
 from polopt.training.control.rules import RulesOf
-from polopt.training.control.source import ACTION_MASK, GOAL_KEYS
 from polopt.training.files import CLIP
 from polopt.training.flat_updates import check_compiled
 from polopt.training.network_domain import NetworkDomain, check_one_process
@@ -45,12 +44,13 @@ from polopt.training.process_group import ProcessGroup
 _FIELDS = CORE_FIELDS | {
     *("final_value", "advantage", "extras.observation", "extras.action"),
     *("extras.episode_return", "extras.episode_length", "extras.cost", *(f"extras.{name}" for name in FURTHER)),
+    *("extras.privileged", "extras.history"),
 }
 CONTROL = Capabilities(
     name="control training",
     advantage_fields=_FIELDS,
     loss_fields=_FIELDS,
-    policy_outputs=frozenset({"entropy", "value", "extras.mean", "extras.log_std"}),
+    policy_outputs=frozenset({"entropy", "value", "extras.mean", "extras.log_std"}) | LATENT_OUTPUTS,
     source_capabilities=STEPPED,
     networks=True,
     updates=frozenset({"optimiser", "batch", "laws", "sampling_weights"}),
@@ -99,11 +99,11 @@ class ControlDomain(NetworkDomain):
         self.set_policy(policy_for(self.evaluated, recipe, self._inputs(), self._trunk()))
         self.policy.compiled = recipe.compiled
         for name, algorithm in self.algorithms.items():
-            self._check_head(name, algorithm)
+            check_fit(name, algorithm, self.policy, self.evaluated, logged=recipe.transitions is not None)
         self.logged = self._logged()
         self.rules = RulesOf(recipe.evaluation.rules, self.evaluated, self.policy.space, recipe.device)
         self.compute_reward = self._compute_reward()
-        if recipe.evaluation.frequency is not None and self._has_illegal_choices:
+        if recipe.evaluation.frequency is not None and has_illegal_choices(self.evaluated):
             raise ConfigError(
                 f"evaluation.frequency: it holds an action for several steps, and observations have an {ACTION_MASK}, "
                 "by which it may not be taken later; leave it out"
@@ -111,11 +111,6 @@ class ControlDomain(NetworkDomain):
         for name, algorithm in self.algorithms.items():
             self._check_goals(name, algorithm)
             self._check_columns(name, algorithm)
-
-    @property
-    def _has_illegal_choices(self) -> bool:
-        seen = self.evaluated.single_observation_space
-        return isinstance(seen, Dict) and ACTION_MASK in seen.spaces
 
     def _check_goals(self, stage: str, algorithm: Algorithm) -> None:
         """Refuses hindsight where the environment has no goals, or no rewards of others."""
@@ -137,69 +132,6 @@ class ControlDomain(NetworkDomain):
         if not goal_size(self.evaluated):
             return None
         return getattr(make_one(self.recipe.environment).unwrapped, "compute_reward", None)
-
-    def _check_head(self, stage: str, algorithm: Algorithm) -> None:
-        """Refuses an algorithm that reads of the policy what its head has not."""
-        head = self.policy.head
-        outputs = [output for name in algorithm.required_outputs if (output := output_of(name)) is not None]
-        proposals = [(output, output.proposal) for output in outputs if output.proposal is not None]
-        if any(output.network == POLICY for output in outputs) and head.name != "action_values":
-            raise ConfigError(
-                f"stages.{stage}: its policy's outputs are the values of choices; set policy.head to action_values, "
-                f"which needs Discrete actions, and the environment's are {self.evaluated.single_action_space}"
-            )
-        if not head.reparameterised and any(each.learns and not output.next for output, each in proposals):
-            raise ConfigError(
-                f"stages.{stage}: its policy climbs a critic's value through its action, and a choice has no gradient; "
-                "take an environment whose actions are a Box, or another method, as ppo"
-            )
-        if any(proposal.of == "every" for _, proposal in proposals) and self.policy.space.actions is None:
-            space = self.evaluated.single_action_space
-            raise ConfigError(
-                f"stages.{stage}: it reads values of every choice, and needs Discrete actions, not {space}"
-            )
-        if any(proposal.of == "uniform" for _, proposal in proposals) and not isinstance(head, Bounded):
-            raise ConfigError(
-                f"stages.{stage}: it draws uniformly random actions, and policy.head = {head.name!r} has no bounds; "
-                "set it to squashed_gaussian, which needs a bounded Box"
-            )
-        reads_logp = algorithm.objective.reads_logp or any(output.network == "logp" for output, _ in proposals)
-        if reads_logp and not head.stochastic:
-            fix = "squashed_gaussian" if head.name == "deterministic" else "categorical"
-            raise ConfigError(
-                f"stages.{stage}: its policy needs the density of actions, and policy.head = {head.name!r} has none; "
-                f"set it to {fix}"
-            )
-        if "laws" in algorithm.update.loop_capabilities and not head.stochastic:
-            raise ConfigError(
-                f"stages.{stage}: its step is measured by the divergence of actions' densities, and policy.head = "
-                f"{head.name!r} has none; set it to gaussian, or to categorical for choices"
-            )
-        if proposals and self._has_illegal_choices:
-            raise ConfigError(
-                f"stages.{stage}: it takes the policy's choice at the state after a stored transition, and no "
-                f"{ACTION_MASK} is stored; take a method of fragments, as ppo"
-            )
-        if "extras.mean" in algorithm.required_outputs and head.name not in ("gaussian", "squashed_gaussian"):
-            raise ConfigError(
-                f"stages.{stage}: it reads means and standard deviations of normal distributions, and policy.head = "
-                f"{head.name!r} has none; set it to gaussian"
-            )
-        self._check_networks(stage, algorithm)
-        self._check_exploration(stage, algorithm)
-        if "logged_transitions" in algorithm.sampling.source_capabilities and self.recipe.transitions is None:
-            raise ConfigError(
-                f"stages.{stage}: it learns from logged transitions; set transitions to a file of them, or to the "
-                "folder of a run that stored some"
-            )
-
-    def _check_networks(self, stage: str, algorithm: Algorithm) -> None:
-        """Refuses networks that do not fit the policy."""
-        for spec in algorithm.networks:
-            try:
-                spec.network.check(self.policy.space)
-            except ValueError as error:
-                raise ConfigError(f"stages.{stage}: the network {spec.name!r}: {error}") from None
 
     def _check_columns(self, stage: str, algorithm: Algorithm) -> None:
         """Refuses parts that read columns which only a log has, where it has not."""
@@ -242,38 +174,6 @@ class ControlDomain(NetworkDomain):
         algorithm = self.algorithms[stage]
         own = [given for part in algorithm.relabel if (given := part.evaluation_input()) is not None]
         return own[-1] if own else policy_input_of(algorithm.sampling)
-
-    def _check_exploration(self, stage: str, algorithm: Algorithm) -> None:
-        """Refuses random actions that do not fit the environment's."""
-        sampling, space = algorithm.sampling, self.evaluated.single_action_space
-        if not isinstance(sampling, TransitionReplay) or sampling.logged == 1:
-            return
-        if sampling.noise and isinstance(space, Discrete):
-            raise ConfigError(
-                f"stages.{stage}: noise = {sampling.noise} is Gaussian noise on vectors, and the environment's actions "
-                f"are {space}; set the method's noise to 0, and sampling.epsilon for random choices"
-            )
-        if sampling.epsilon and not isinstance(space, Discrete):
-            raise ConfigError(
-                f"stages.{stage}: epsilon is the chance of a random choice, and the environment's actions are "
-                f"{space}; set the method's epsilon to 0, and sampling.noise for random vectors"
-            )
-        if sampling.sequence > 1 and self._has_illegal_choices:
-            raise ConfigError(
-                f"stages.{stage}: sequence = {sampling.sequence} actions in turn are chosen at once, and which may be "
-                f"taken changes with the state, by {ACTION_MASK}; set sampling.sequence to 1"
-            )
-        drawn = sampling.start or sampling.noise
-        if drawn and not self.policy.head.whole_box:
-            raise ConfigError(
-                f"stages.{stage}: uniform and noisy actions are no shares of a whole, as those of policy.head = "
-                f"{self.policy.head.name!r}; set the method's start and noise to 0"
-            )
-        if drawn and not ((isinstance(space, Box) and space.is_bounded()) or isinstance(space, Discrete)):
-            raise ConfigError(
-                f"stages.{stage}: uniform and noisy actions need bounds, and the environment's are {space}; set the "
-                "method's start and noise to 0"
-            )
 
     def _logged(self) -> dict[str, Tensor] | None:
         path = self.recipe.transitions

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from polopt.config import ConfigError
-from polopt.training.control.source import GOAL_KEYS
+from polopt.step_source import GOAL_KEYS
 
 # Prefix of a setting that names a data set of Minari's own folder.
 MINARI = "minari:"

@@ -10,8 +10,8 @@ from gymnasium.vector import VectorEnv
 from polopt.errors import RunError
 from polopt.metrics import t_interval
 from polopt.sampling import PolicyInput
+from polopt.step_source import StepSource
 from polopt.training.control.returns import ReturnScore
-from polopt.training.control.source import StepSource
 
 # Steps that are played at once, and after which an episode that goes on is taken for one without an end.
 STEPS, LONGEST = 64, 100_000

@@ -12,12 +12,12 @@ from gymnasium.spaces import Box, Dict, Discrete
 from gymnasium.vector import VectorEnv
 
 from polopt.config import ConfigError
-from polopt.networks import Trunk
+from polopt.networks import Space, Trunk
 from polopt.policies.heads import HeadError
 from polopt.policies.network import NetworkPolicy
 from polopt.sampling import PolicyInput
+from polopt.step_source import ACTION_MASK, GOAL_KEYS, PRIVILEGED
 from polopt.training.control.recipe import ControlRecipe
-from polopt.training.control.source import ACTION_MASK, GOAL_KEYS
 
 
 def policy_for(
@@ -31,18 +31,20 @@ def policy_for(
     """
     observed, decided = environments.single_observation_space, environments.single_action_space
     entries = {*observed.spaces} if isinstance(observed, Dict) else set[str]()
+    told: Any = observed[PRIVILEGED] if isinstance(observed, Dict) and PRIVILEGED in entries else Box(0, 1, (0,))
     read: list[Any] = [observed]
-    if isinstance(observed, Dict) and entries == {"observation", ACTION_MASK}:
+    if isinstance(observed, Dict) and "observation" in entries and entries <= {"observation", ACTION_MASK, PRIVILEGED}:
         read = [observed["observation"]]
     elif isinstance(observed, Dict) and entries == {*GOAL_KEYS}:
         read = [observed[key] for key in GOAL_KEYS]
-    if not all(isinstance(space, Box) for space in read):
+    if not all(isinstance(space, Box) for space in (*read, told)):
         raise ConfigError(
-            f"environment.id = {recipe.environment.id!r}: observations must be a Box, or a Dict of observation and "
-            f"{ACTION_MASK}, or of {', '.join(GOAL_KEYS)}, found {observed!s:.200}; wrap the environment, as with "
-            "gymnasium.wrappers.FlattenObservation"
+            f"environment.id = {recipe.environment.id!r}: observations must be a Box, or a Dict of observation and, "
+            f"where it has them, {ACTION_MASK} and {PRIVILEGED}, or of {', '.join(GOAL_KEYS)}, found "
+            f"{observed!s:.200}; wrap the environment, as with gymnasium.wrappers.FlattenObservation"
         )
     settings: dict[str, Any] = {"observations": sum(math.prod(space.shape) for space in read)}
+    settings |= {"privileged": math.prod(told.shape)}
     if isinstance(decided, Discrete):
         settings["actions"] = int(decided.n)
     elif isinstance(decided, Box):
@@ -53,7 +55,8 @@ def policy_for(
             f"environment.id = {recipe.environment.id!r}: actions must be Discrete or a Box, found {decided}"
         )
     try:
-        widths = {name: given.width(settings.get("dimensions")) for name, given in inputs.items()}
+        space = Space(settings["observations"], settings.get("actions"), settings.get("dimensions"))
+        widths = {name: given.width(space) for name, given in inputs.items()}
         settings |= {"inputs": widths, "trunk": trunk}
         if recipe.policy.base is not None:
             return _on_base(settings, recipe)

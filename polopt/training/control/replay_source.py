@@ -13,8 +13,8 @@ from torch import Generator, Tensor
 from polopt.experience import Experience
 from polopt.policies.network import NetworkPolicy
 from polopt.sampling import PolicyInput, WeightedLog, spanning, transition_rows
+from polopt.step_source import StepSource
 from polopt.training.control.explorers import EpsilonGreedyPolicy, NoisyPolicy, UniformPolicy
-from polopt.training.control.source import StepSource
 from polopt.training.control.transition_store import TransitionStore
 
 

@@ -15,6 +15,7 @@ from polopt.worlds.control.fishery import (
     Fishery,
     FisheryOptimum,
 )
+from polopt.worlds.control.hidden import HiddenDynamics, HiddenDynamicsOptimum
 from polopt.worlds.control.juggling import Juggling, MirrorLaw
 from polopt.worlds.control.lock import CombinationLock, LockRule
 from polopt.worlds.control.logged_model import DensityRegion, LoggedModel
@@ -39,6 +40,8 @@ __all__ = [
     "FollowPath",
     "FrontierRule",
     "GoToGoal",
+    "HiddenDynamics",
+    "HiddenDynamicsOptimum",
     "Juggling",
     "LockRule",
     "LoggedModel",
@@ -56,6 +59,7 @@ WORLDS: dict[str, type[StepWorld]] = {
     "polopt/Coverage-v0": Coverage,
     "polopt/EmbodiedNavigation-v0": EmbodiedNavigation,
     "polopt/Fishery-v0": Fishery,
+    "polopt/HiddenDynamics-v0": HiddenDynamics,
     "polopt/Juggling-v0": Juggling,
     "polopt/LoggedModel-v0": LoggedModel,
     "polopt/Pathfinding-v0": Pathfinding,

@@ -10,7 +10,7 @@ import torch
 from torch import Generator, Tensor
 
 from polopt.part import Part
-from polopt.worlds.control.world import StepWorld
+from polopt.worlds.control.world import StepWorld, states
 
 # Rules of a grid that are tried at once.
 AT_ONCE = 16
@@ -98,7 +98,7 @@ def episode_returns(world: StepWorld, rules: ControlRule | Sequence[ControlRule]
     total = torch.zeros(world.num_envs, dtype=torch.float64, device=world.device)
     alive = torch.ones_like(total, dtype=torch.bool)
     for _ in range(world.horizon):
-        parts = observation.flatten(1).chunk(len(rules))
+        parts = states(observation).chunk(len(rules))
         action = torch.cat([rule(part, generator) for rule, part in zip(rules, parts, strict=True)])
         observation, reward, terminated, truncated, _ = world.step(action)
         total += torch.where(alive, reward, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Self
 
 import torch
@@ -9,6 +10,12 @@ from gymnasium import Space
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from torch import Generator, Tensor
+
+
+def states(shown: Any) -> Tensor:
+    """Returns the observations [N, D] in what a world shows, a tensor [N, ...] or a dictionary with one."""
+    found: Tensor = shown["observation"] if isinstance(shown, Mapping) else shown
+    return found.flatten(1)
 
 
 class StepWorld(VectorEnv[Tensor, Tensor, Tensor]):
@@ -43,8 +50,8 @@ class StepWorld(VectorEnv[Tensor, Tensor, Tensor]):
         """Begins a new episode in the copies `rows`, [M] int64."""
         raise NotImplementedError
 
-    def observe(self) -> Tensor:
-        """Returns the observations, [N, ...] float32, a tensor of its own."""
+    def observe(self) -> Any:
+        """Returns the observations, [N, ...] float32, a tensor of its own, or a dictionary of such ones."""
         raise NotImplementedError
 
     def advance(self, action: Tensor) -> tuple[Tensor, Tensor]:
@@ -57,7 +64,7 @@ class StepWorld(VectorEnv[Tensor, Tensor, Tensor]):
 
     def reset(  # type: ignore[override]
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Tensor, dict[str, Any]]:
+    ) -> tuple[Any, dict[str, Any]]:
         """Begins a new episode in all copies. seed: of the world's random numbers; None goes on with the old ones."""
         if seed is not None:
             self.generator.manual_seed(seed)
@@ -68,7 +75,7 @@ class StepWorld(VectorEnv[Tensor, Tensor, Tensor]):
     @torch.no_grad()
     def step(  # type: ignore[override]
         self, actions: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor, dict[str, Any]]:
+    ) -> tuple[Any, Tensor, Tensor, Tensor, dict[str, Any]]:
         """Steps every copy. Returns observations, rewards, terminated and truncated, and info; the copies whose
         episodes are over have begun new ones."""
         reward, terminated = self.advance(torch.as_tensor(actions, device=self.device))

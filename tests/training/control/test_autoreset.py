@@ -16,8 +16,8 @@ from polopt.credit import GAE
 from polopt.errors import RunError
 from polopt.experience import Experience
 from polopt.policies.network import NetworkPolicy
+from polopt.step_source import ACTION_MASK, StepSource
 from polopt.training.control.domain import ControlDomain
-from polopt.training.control.source import ACTION_MASK, StepSource
 
 MODES = list(AutoresetMode)
 # Decisions of the first episodes of a copy: (observation before, after, reward, terminated, truncated).

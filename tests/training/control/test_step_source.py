@@ -12,7 +12,7 @@ import torch
 from polopt.credit import GAE
 from polopt.experience import Experience
 from polopt.policies.network import NetworkPolicy
-from polopt.training.control.source import StepSource
+from polopt.step_source import StepSource
 from polopt.values import check_values
 
 COPIES, STEPS, SEED = 3, 40, 11

@@ -18,8 +18,8 @@ from polopt.experience import Experience
 from polopt.fields import ExperienceError
 from polopt.policies.network import NetworkPolicy
 from polopt.rewards import PricedCosts
+from polopt.step_source import StepSource
 from polopt.support import PLAIN
-from polopt.training.control.source import StepSource
 from polopt.worlds.control import DensityRegion, LoggedModel
 
 

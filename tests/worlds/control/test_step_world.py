@@ -11,7 +11,7 @@ from torch import Tensor
 
 import polopt.worlds.control as control
 from polopt.policies.network import NetworkPolicy
-from polopt.training.control.source import StepSource
+from polopt.step_source import StepSource
 from polopt.worlds.control import ControlRule, StepWorld, TunedRule, episode_returns
 
 

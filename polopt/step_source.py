@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,6 +21,20 @@ from polopt.sampling import PolicyInput
 ACTION_MASK = "action_mask"
 # Entries of the observations of a goal-conditioned environment, in the order in which they are flattened.
 GOAL_KEYS = ("observation", "achieved_goal", "desired_goal")
+# The entry that holds what a simulator tells beside the observation, which critics may read and the policy does not.
+PRIVILEGED = "privileged"
+
+
+class Observed(NamedTuple):
+    """What an environment's copies show, a row each.
+
+    state: the observations, [N, D]. legal: choices that may be taken, [N, n] bool, where the environment gives them.
+    privileged: what it tells of itself beside them, [N, P], where it does.
+    """
+
+    state: Tensor
+    legal: Tensor | None
+    privileged: Tensor | None
 
 
 class StepSource:
@@ -61,11 +75,11 @@ class StepSource:
         self.normaliser = policy.normaliser if training else None
         self.rows = self.size = environments.num_envs
         self._fragment_count, self._steps, self._seconds = 0, 0, 0.0
-        self._seen: tuple[Tensor, Tensor | None] | None = None  # observations and legal choices before the next step
+        self._seen: Observed | None = None  # before the next step
         self._columns: dict[str, Tensor] = {}
         self.policy_input = policy_input
         self._plan: OpenLoop | None = None
-        self._width = 0 if policy_input is None else policy_input.width(policy.space.dimensions)
+        self._width = 0 if policy_input is None else policy_input.width(policy.space)
 
     def fragments(
         self, steps: int, *, greedy: bool = False, actor: NetworkPolicy | None = None, sequence: int = 1
@@ -78,9 +92,11 @@ class StepSource:
         Returns mask, rollout_logp, reward, terminated and truncated [N, T], group [N], `extras["observation"]` [N, T +
         1, D], `extras["action"]` [N, T] or [N, T, A], and `extras["episode_return"]` and `extras["episode_length"]` [N,
         T], of the episode that ended with that decision, 0 elsewhere. Where choices can be illegal,
-        `extras["legal"]` [N, T, n]; where steps have info["cost"], [N] or [N, K], `extras["cost"]` [N, T, K]; and
-        `extras["final_observation"]` [N, T, D], the observation after each decision, where `observation` already has
-        the next episode's first.
+        `extras["legal"]` [N, T, n]; where steps have info["cost"], [N] or [N, K], `extras["cost"]` [N, T, K]; where
+        observations have an entry `privileged`, that before and after each decision, `extras["privileged"]` and
+        `extras["final_privileged"]` [N, T, P]; and `extras["final_observation"]` [N, T, D], the observation after each
+        decision, where `observation` already has the next episode's first. What the policy reads beside the observation
+        is `extras[NAME]` [N, T, K], and, if decisions change it, `extras["final_NAME"]`, that after each one.
         """
         begun = time.perf_counter()
         actor = self.policy if actor is None else actor
@@ -96,27 +112,31 @@ class StepSource:
             self.normaliser.advance()
         if len(self._columns.get("reward", ())) != steps:
             self._columns = {}
-        observation, legal = self._seen
-        self._write("observation", 0, observation, steps + 1)
+        now = self._seen
+        self._write("observation", 0, now.state, steps + 1)
         for t in range(steps):
+            legal = now.legal
             if legal is not None:
                 self._write("legal", t, legal, steps)
                 legal = legal.to(self.policy.device)
+            if now.privileged is not None:
+                self._write(PRIVILEGED, t, now.privileged, steps)
             seen = self._columns["observation"][t].to(self.policy.device)
             if self.policy_input is not None:
-                self._write(self.policy_input.name, t, self._given, steps)
-                seen = torch.cat([seen, self._given.to(seen)], -1)
+                given = self.policy_input.most_likely(self._given) if greedy else self._given
+                self._write(self.policy_input.name, t, given, steps)
+                seen = torch.cat([seen, given.to(seen)], -1)
             if self._plan is None:
                 acted = actor.act(seen, self.generator, greedy=greedy, legal=legal)
             else:
                 acted = self._plan.act(actor, seen, self.generator, greedy=greedy)
             self._write("action", t, acted.action, steps)
             self._write("rollout_logp", t, acted.logp, steps)
-            observation, legal = self._step(t, steps, acted.action)
+            now = self._step(t, steps, acted.action)
             if self.policy_input is not None or self._plan is not None:
-                self._begin_episodes(t, acted.action)
-            self._write("observation", t + 1, observation, steps + 1)
-        self._seen = self._columns["observation"][steps].clone(), legal
+                self._begin_episodes(t, steps, acted.action)
+            self._write("observation", t + 1, now.state, steps + 1)
+        self._seen = now._replace(state=self._columns["observation"][steps].clone())
         self._fragment_count += 1
         batch = self._batch(steps)
         self._steps += int(batch.mask.sum())
@@ -139,16 +159,16 @@ class StepSource:
 
     def _reset(self) -> None:
         found, _ = self.environments.reset(seed=(self.seed + 1_000_003 * self._fragment_count) % 2**31)
-        observation, legal = observed(found)
+        self._seen = observed(found)
+        observation = self._seen.state
         self._native = isinstance(_observation_of(found), Tensor)
-        self._seen = observation, legal
         self._over = torch.zeros(self.rows, dtype=torch.bool, device=observation.device)
         self._return, self._length = observation.new_zeros(self.rows), observation.new_zeros(self.rows)
         self._plan = None
         if self.policy_input is not None:
             self._given = self.policy_input.draw(self.rows, self._width, self.generator).to(observation.device)
 
-    def _begin_episodes(self, t: int, action: Tensor) -> None:
+    def _begin_episodes(self, t: int, steps: int, action: Tensor) -> None:
         """Changes what the policy reads beside the observation after step t, anew where an episode begins, where it
         looks again, too."""
         over = self._columns["terminated"][t] | self._columns["truncated"][t]
@@ -159,32 +179,36 @@ class StepSource:
             self._plan.drop(begins)
         if self.policy_input is None:
             return
-        self._given = self.policy_input.after(self._given, action.to(self._given.device)).clone()
+        if self.policy_input.changes:
+            read, device = self._columns["observation"][t], self._given.device
+            self._given = self.policy_input.after(self._given, read.to(device), action.to(device), self.generator)
+            self._write(f"final_{self.policy_input.name}", t, self._given, steps)
         if begins.any():
             drawn = self.policy_input.draw(int(begins.sum()), self._width, self.generator)
             self._given[begins] = drawn.to(self._given)
 
-    def _step(self, t: int, steps: int, action: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Steps all copies. Returns the observations and legal choices before the next step."""
+    def _step(self, t: int, steps: int, action: Tensor) -> Observed:
+        """Steps all copies. Returns what they show before the next step."""
         found, reward, terminated, truncated, info = self.environments.step(
             within(self.environments, action, native=self._native)
         )
         ends = {"terminated": torch.as_tensor(terminated), "truncated": torch.as_tensor(truncated)}
         for name, value in {"reward": _tensor(reward), **ends}.items():
             self._write(name, t, value, steps)
-        self._write_cost(t, steps, info, ends["terminated"] | ends["truncated"])
-        if self.mode == AutoresetMode.NEXT_STEP:
-            return observed(found)
         over = ends["terminated"] | ends["truncated"]
-        final = observed(found)[0].clone()
-        if over.any():
-            if self.mode == AutoresetMode.SAME_STEP:
-                final[over] = _final(info, over).to(final)
-            else:
-                mask = over if self._native else over.numpy()
-                found, _ = self.environments.reset(options={"reset_mask": mask})
-        self._write("final_observation", t, final, steps)
-        return observed(found)
+        self._write_cost(t, steps, info, over)
+        final = now = observed(found)
+        if over.any() and self.mode == AutoresetMode.SAME_STEP:
+            final = _with_final(now, info, over)
+        elif over.any() and self.mode == AutoresetMode.DISABLED:
+            final = Observed(*(None if value is None else value.clone() for value in now))  # type: ignore[arg-type]
+            mask = over if self._native else over.numpy()
+            now = observed(self.environments.reset(options={"reset_mask": mask})[0])
+        if self.mode != AutoresetMode.NEXT_STEP:
+            self._write("final_observation", t, final.state, steps)
+        if final.privileged is not None:
+            self._write(f"final_{PRIVILEGED}", t, final.privileged, steps)
+        return now
 
     def _write_cost(self, t: int, steps: int, info: Mapping[str, Any], over: Tensor) -> None:
         """Writes the costs of a step, 0 of one without; after an episode's last step, info may be the next one's."""
@@ -223,9 +247,8 @@ class StepSource:
             ended["episode_length"][t] = torch.where(self._over, self._length, 0)
             self._return = self._return.masked_fill(self._over, 0)
             self._length = self._length.masked_fill(self._over, 0)
-        given = () if self.policy_input is None else (self.policy_input.name,)
-        optional = ("action", "observation", "legal", "cost", "final_observation", *given)
-        extras = {name: columns[name] for name in optional if name in columns} | ended
+        fields = ("reward", "terminated", "truncated", "rollout_logp")
+        extras = {name: value for name, value in columns.items() if name not in fields} | ended
         return Experience(
             mask=_rows(mask),
             rollout_logp=_rows(columns["rollout_logp"]),
@@ -269,21 +292,39 @@ def _observation_of(found: Any) -> Any:
     return join([part.reshape(*batch, -1) for part in parts], -1)
 
 
-def observed(found: Any) -> tuple[Tensor, Tensor | None]:
-    """Returns observations [N, D], and the legal choices [N, n] where the environment gives them."""
-    legal = found.get(ACTION_MASK) if isinstance(found, Mapping) else None
-    return _tensor(_observation_of(found)), None if legal is None else torch.as_tensor(legal).bool()
+def observed(found: Any) -> Observed:
+    """Returns what observations of all copies show."""
+    legal, told = (found.get(key) if isinstance(found, Mapping) else None for key in (ACTION_MASK, PRIVILEGED))
+    return Observed(
+        _tensor(_observation_of(found)),
+        None if legal is None else torch.as_tensor(legal).bool(),
+        None if told is None else _tensor(told),
+    )
 
 
-def _final(info: Mapping[str, Any], over: Tensor) -> Tensor:
-    """Returns the last observations of the episodes that are over, [over.sum(), D]."""
+def _with_final(now: Observed, info: Mapping[str, Any], over: Tensor) -> Observed:
+    """Returns what copies show, of the episodes that are over what they last showed."""
     found = info.get("final_obs")
     if found is None:
         raise RunError("environments with same-step autoreset need info['final_obs'], found none")
-    values = _observation_of(found)
-    if isinstance(values, Tensor) or values.dtype != object:
-        return _tensor(values)[over.to(getattr(values, "device", "cpu"))]
-    return _tensor(np.stack([_observation_of(values[i]) for i in over.nonzero().flatten().tolist()]))
+    if isinstance(found, np.ndarray) and found.dtype == object:  # one entry a copy, None where nothing ended
+        rows = [found[i] for i in over.nonzero().flatten().tolist()]
+        last = observed(_stacked(rows))
+    else:
+        every = observed(found)
+        last = Observed(*(None if value is None else value[over.to(value.device)] for value in every))  # type: ignore[arg-type]
+    final = Observed(now.state.clone(), now.legal, None if now.privileged is None else now.privileged.clone())
+    final.state[over] = last.state.to(final.state)
+    if final.privileged is not None and last.privileged is not None:
+        final.privileged[over] = last.privileged.to(final.privileged)
+    return final
+
+
+def _stacked(rows: list[Any]) -> Any:
+    """Stacks observations of several copies, arrays or dictionaries of them."""
+    if isinstance(rows[0], Mapping):
+        return {key: np.stack([row[key] for row in rows]) for key in rows[0]}
+    return np.stack(rows)
 
 
 def _tensor(values: Any) -> Tensor:
