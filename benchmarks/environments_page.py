@@ -50,6 +50,7 @@ STEP_FACTS = {
     "Coverage": ("4 moves", "no"),
     "EmbodiedNavigation": ("2 commands", "no"),
     "Fishery": ("1 or 2 fractions", "of one species, by `FisheryOptimum`"),
+    "HiddenDynamics": ("a force", "of a horizon without end, without walls and wind, by `HiddenDynamicsOptimum`"),
     "Juggling": ("thrust, and 1 or 2 body rates", "no"),
     "LoggedModel": ("a vector, as the log's", "no"),
     "Pathfinding": ("4 moves, or none", "no"),

@@ -113,16 +113,16 @@ EXTRAS: dict[str, Extra] = {
         Extra("extrapolation", _BT, "float", "weight of a teacher's contrast of two policies", _TEACHER),
         Extra("features", ("B", "T", "F"), "float", "features of each decision in its state", "the source"),
         Extra("feedback", _B, "list", "text with which the world answered, or None", _LANGUAGE),
+        Extra("final_history", ("B", "T", "K"), "float", "history after each decision, of the episode", _CONTROL),
+        Extra(
+            "final_last_action", ("B", "T", "A"), "float", "last action after each decision, which is that", _CONTROL
+        ),
         Extra(
             "final_observation",
             ("B", "T", "D"),
             "float",
             "observation after each decision, where the next column is another episode's",
             _CONTROL,
-        ),
-        Extra("final_history", ("B", "T", "K"), "float", "history after each decision, of the episode", _CONTROL),
-        Extra(
-            "final_last_action", ("B", "T", "A"), "float", "last action after each decision, which is that", _CONTROL
         ),
         Extra(
             "final_privileged",

@@ -115,17 +115,7 @@ class StepSource:
         now = self._seen
         self._write("observation", 0, now.state, steps + 1)
         for t in range(steps):
-            legal = now.legal
-            if legal is not None:
-                self._write("legal", t, legal, steps)
-                legal = legal.to(self.policy.device)
-            if now.privileged is not None:
-                self._write(PRIVILEGED, t, now.privileged, steps)
-            seen = self._columns["observation"][t].to(self.policy.device)
-            if self.policy_input is not None:
-                given = self.policy_input.most_likely(self._given) if greedy else self._given
-                self._write(self.policy_input.name, t, given, steps)
-                seen = torch.cat([seen, given.to(seen)], -1)
+            seen, legal = self._read(t, steps, now, greedy)
             if self._plan is None:
                 acted = actor.act(seen, self.generator, greedy=greedy, legal=legal)
             else:
@@ -149,6 +139,19 @@ class StepSource:
         """Plays as `fragments`, by another policy."""
         return self.fragments(steps, actor=actor)
 
+    def _read(self, t: int, steps: int, now: Observed, greedy: bool) -> tuple[Tensor, Tensor | None]:
+        """Writes what the environments show before step t. Returns what the policy reads, and the legal choices."""
+        device, legal = self.policy.device, now.legal
+        for name, value in (("legal", legal), (PRIVILEGED, now.privileged)):
+            if value is not None:
+                self._write(name, t, value, steps)
+        seen = self._columns["observation"][t].to(device)
+        if self.policy_input is not None:
+            given = self.policy_input.most_likely(self._given) if greedy else self._given
+            self._write(self.policy_input.name, t, given, steps)
+            seen = torch.cat([seen, given.to(seen)], -1)
+        return seen, None if legal is None else legal.to(device)
+
     def _write(self, name: str, t: int, value: Tensor, size: int) -> None:
         """Writes a column of the fragment; the first one allocates all of them, [size, N, ...]."""
         columns = self._columns.get(name)
@@ -166,7 +169,8 @@ class StepSource:
         self._return, self._length = observation.new_zeros(self.rows), observation.new_zeros(self.rows)
         self._plan = None
         if self.policy_input is not None:
-            self._given = self.policy_input.draw(self.rows, self._width, self.generator).to(observation.device)
+            given = self.policy_input.draw(self.rows, self._width, self.generator)
+            self._given = given.to(observation.device, copy=True)
 
     def _begin_episodes(self, t: int, steps: int, action: Tensor) -> None:
         """Changes what the policy reads beside the observation after step t, anew where an episode begins, where it

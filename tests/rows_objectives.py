@@ -39,6 +39,7 @@ from polopt.objectives import (
     HuberError,
     ImportanceWeight,
     LabelledObjective,
+    LatentKL,
     LoggedActionValue,
     LogisticLink,
     LogOddsReward,
@@ -53,6 +54,7 @@ from polopt.objectives import (
     PairedObjective,
     Phase,
     PolicyGradient,
+    PrivilegedDistance,
     ProbabilityWeight,
     ProductRatio,
     PromptMean,
@@ -355,6 +357,9 @@ OBJECTIVES = {
         ),
         honest=None,
         batch=networks_batch,
+    ),
+    "latent bottleneck": PartRow(
+        Surrogate(regularise=[LatentKL(coefficient=0.5), PrivilegedDistance()]), honest=None, batch=networks_batch
     ),
     "distil normal": PartRow(GaussianDistillation(), honest=None, batch=distilled_batch),
     "distil normal, two dimensions": PartRow(

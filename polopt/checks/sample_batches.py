@@ -258,11 +258,14 @@ def networks_batch(seed: int = 0, clean: bool = False, A: int = 3) -> SampleBatc
         NetworkOutput("action"): normal(B, T, A),
         NetworkOutput("action", proposal=now): normal(B, T, A),
     }
-    columns = {"action": normal(B, T, A), "balance": normal(B, T, 1).abs()}
+    named = {output.name: value for output, value in outputs.items()}
+    named |= {"extras.latent_mean": normal(B, T, 3), "extras.latent_log_std": normal(B, T, 3)}
+    named |= {f"extras.{of}_features": normal(B, T, 5) for of in ("predicted", "privileged")}
+    columns = {"action": normal(B, T, A), "balance": normal(B, T, 1).abs(), "privileged": normal(B, T, 2)}
     if not clean:
-        outputs = {k: poisoned(v, batch.mask) for k, v in outputs.items()}
+        named = {k: poisoned(v, batch.mask) for k, v in named.items()}
         columns = {k: poisoned(v, batch.mask) for k, v in columns.items()}
-    leaves = batch.leaves | {output.name: value.requires_grad_() for output, value in outputs.items()}
+    leaves = batch.leaves | {name: value.requires_grad_() for name, value in named.items()}
     return SampleBatch(batch.experience.replace(extras=columns), leaves)
 
 

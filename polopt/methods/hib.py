@@ -40,27 +40,21 @@ def hib(
     """Before a decision the policy sees s and h, the last `length` observations and actions, and the simulator tells p:
 
         z = mu(h) + sigma(h) eps,  eps ~ N(0, I),  a ~ pi(a | s, z)
-        L = L_PPO + privileged |g(z) / |g(z)| - f(p) / |f(p)||^2 + bottleneck KL(N(mu, sigma^2) || N(0, I))
+        L = L_PPO + privileged (2 - 2 cos(g(z), f(p))) + bottleneck KL(N(mu(h), sigma(h)^2) || N(0, I))
 
-    so that z keeps of h what predicts p, max I(z; p) - alpha I(z; h). eps is drawn while the policy acts and kept, so
-    that ratios are exact. The critic V(s, f(p)) trains f; the distance does not. A trained policy needs neither f nor
-    g, and acts by the mean of z where it takes its most likely actions.
+    so that z keeps of h what predicts p. eps is drawn while the policy acts and kept, so that ratios are exact. The
+    critic V(s, f(p)) trains f; the distance, |g / |g| - f / |f||^2, does not. A trained policy needs neither f nor g.
+    latent, features: numbers in z and f(p). encoder, hidden: as in `networks.HistoryEncoder`. privileged, bottleneck:
+    with 0 and 0 it is PPO by a history. gamma, lam, clip, entropy, steps: as in `ppo`.
 
-    length: of h. latent, features: numbers in z and f(p). encoder, hidden: as in `networks.HistoryEncoder`.
-    privileged, bottleneck: weights of the two terms; with 0 and 0 it is PPO by a history. gamma, lam, clip, entropy,
-    steps: as in `ppo`.
-
-    Deviations. The abstract and its principle were at hand, and not the text: the distance, what trains f, the encoder
-    (here a perceptron of the window) and all defaults are our reading. The environment tells p as an entry
-    `privileged` of its observations; without it the method is refused. Observations are read as they are.
+    Deviations. Abstract and principle, max I(z; p) - alpha I(z; h), were at hand, the text was not: the distance, what
+    trains f, the encoder (a perceptron) and all defaults are our reading. Environments tell p as an entry `privileged`
+    of their observations, or the method is refused. Observations are read as they are.
     """
-    made = control_ppo(gamma=gamma, lam=lam, clip=clip, entropy=entropy, steps=steps)
-    trunk = HistoryEncoder(latent=latent, features=features, encoder=encoder, hidden=hidden)
+    made: Any = control_ppo(gamma=gamma, lam=lam, clip=clip, entropy=entropy, steps=steps)
     terms: list[Regulariser] = [PrivilegedDistance(coefficient=privileged)] if privileged else []
     terms += [LatentKL(coefficient=bottleneck)] if bottleneck else []
-    of_ppo: Any = made.objective
-    changes: dict[str, Any] = {
-        "sampling.policy_input": EpisodeHistory(length=length, noise=latent),
-        "objective.regularise": [*of_ppo.regularise, *terms],
-    }
-    return made.but(changes, trunk=trunk)
+    given = EpisodeHistory(length=length, noise=latent)
+    trunk = HistoryEncoder(latent=latent, features=features, encoder=encoder, hidden=hidden)
+    changes = {"sampling.policy_input": given, "objective.regularise": [*made.objective.regularise, *terms]}
+    return made.but(changes, trunk=trunk)  # type: ignore[no-any-return]

@@ -103,10 +103,9 @@ class NetworkPolicy(nn.Module):
         self.head = head_of(name, actions, *bounds)
         if name != default:  # a saved policy of the default head has no such settings
             self.settings |= {"head": name, "low": bounds[0], "high": bounds[1]}
-        self.settings |= {"normalise": True} if normalise else {}
         self.inputs = dict(inputs or {})
-        self.settings |= {"inputs": self.inputs} if self.inputs else {}
-        self.settings |= {"privileged": privileged} if privileged else {}
+        optional = {"normalise": normalise, "inputs": self.inputs, "privileged": privileged}
+        self.settings |= {name: value for name, value in optional.items() if value}
         generator = torch.Generator().manual_seed(seed)
         layers = [observations + sum(self.inputs.values()), *self.settings["hidden"]]
         self.actor: nn.Module
@@ -148,6 +147,12 @@ class NetworkPolicy(nn.Module):
             inputs=tuple(self.inputs.items()),
             privileged=settings.get("privileged", 0),
         )
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """The columns that policy and critic read beside observation, action and legal choices, as `extras.NAME`."""
+        told = ("privileged",) if "privileged" in self.settings else ()
+        return frozenset(f"extras.{name}" for name in (*self.inputs, *told))
 
     def state_of(self, observation: Tensor, extras: Mapping[str, Any]) -> Tensor:
         """Returns what the policy reads: observations [..., D], and after them its inputs among the extras, and what
@@ -308,7 +313,8 @@ class NetworkPolicy(nn.Module):
 
     def _latent(self, state: Tensor, extras: Mapping[str, Any], needs: frozenset[str]) -> dict[str, Tensor]:
         """Returns the law of the actor's latent vector, and the features that are asked for."""
-        assert isinstance(self.actor, HistoryActor)
+        if not isinstance(self.actor, HistoryActor):
+            raise ValueError(f"NetworkPolicy: {sorted(needs & LATENT_OUTPUTS)} are of trunk = networks.HistoryEncoder")
         latent = self.actor.encoded(self.normalised(state))
         found = {"latent_mean": latent.mean, "latent_log_std": latent.log_std, "predicted_features": latent.predicted}
         if "extras.privileged_features" in needs:

@@ -10,7 +10,7 @@ from torch import Generator, Tensor
 from polopt.part import Part
 
 
-class Sizes(Protocol):
+class PolicySizes(Protocol):
     """The numbers in a policy's observations, D, and its choices, n, or the numbers in its actions, A."""
 
     @property
@@ -42,7 +42,7 @@ class PolicyInput(Part):
         """Whether decisions change it."""
         return type(self).after is not PolicyInput.after
 
-    def width(self, sizes: Sizes) -> int:
+    def width(self, sizes: PolicySizes) -> int:
         """Returns K. sizes: of the policy, as `networks.Space`."""
         raise NotImplementedError
 
@@ -76,7 +76,7 @@ class SphereSkill(PolicyInput):
                 f"sampling.SphereSkill: need dimensions >= 1 and radius > 0, found {self.dimensions} and {self.radius}"
             )
 
-    def width(self, sizes: Sizes) -> int:
+    def width(self, sizes: PolicySizes) -> int:
         return self.dimensions
 
     def draw(self, count: int, width: int, generator: Generator) -> Tensor:
@@ -93,7 +93,7 @@ class OneHotSkill(PolicyInput):
         if self.count < 2:
             raise ValueError(f"sampling.OneHotSkill: count must be >= 2, found {self.count}")
 
-    def width(self, sizes: Sizes) -> int:
+    def width(self, sizes: PolicySizes) -> int:
         return self.count
 
     def draw(self, count: int, width: int, generator: Generator) -> Tensor:
@@ -105,7 +105,7 @@ class LastAction(PolicyInput):
 
     name: str = "last_action"
 
-    def width(self, sizes: Sizes) -> int:
+    def width(self, sizes: PolicySizes) -> int:
         if sizes.dimensions is None:
             raise ValueError("sampling.LastAction: the environment's actions are choices; it needs those of a Box")
         return sizes.dimensions
@@ -138,7 +138,7 @@ class EpisodeHistory(PolicyInput):
                 f"sampling.EpisodeHistory: need length >= 1 and noise >= 0, found {self.length} and {self.noise}"
             )
 
-    def width(self, sizes: Sizes) -> int:
+    def width(self, sizes: PolicySizes) -> int:
         return self.length * (sizes.observations + (sizes.dimensions or sizes.actions or 0)) + self.noise
 
     def draw(self, count: int, width: int, generator: Generator) -> Tensor:
@@ -166,7 +166,7 @@ class FixedInput(PolicyInput):
 
     value: tuple[float, ...] = (0.0,)
 
-    def width(self, sizes: Sizes) -> int:
+    def width(self, sizes: PolicySizes) -> int:
         return len(self.value)
 
     def draw(self, count: int, width: int, generator: Generator) -> Tensor:

@@ -142,7 +142,8 @@ class FlatUpdates:
     ) -> list[dict[str, float]]:
         """Takes epochs x minibatches steps. Returns the metrics of each. see: called with the parameters and the number
         of decisions after each backward pass of the first epoch, if there are several."""
-        columns = flat(experience, self.objective.active_fields("reads") | self.networks.reads)
+        own: frozenset[str] = getattr(self.policy, "reads", frozenset())
+        columns = flat(experience, self.objective.active_fields("reads") | self.networks.reads | own)
         self._split_state()
         metrics: list[dict[str, Tensor]] = []
         first = None

@@ -114,21 +114,24 @@ def language() -> tuple[po.Experience, Evaluation]:
     return batch, domain.policy.evaluate(with_candidates(batch), outputs_of(LANGUAGE))
 
 
-def cartpole(environment: str = "CartPole-v1") -> ControlRecipe:
-    small = {
+def cartpole(environment: str = "CartPole-v1", **but: Any) -> ControlRecipe:
+    small: dict[str, Any] = {
         "environment.id": environment,
         "threads": 1,
         "policy.hidden": [8],
         "stages.rl.rows": 4,
         "evaluation.problems": 2,
     }
-    small |= {"stages.rl.but.sampling": {"part": "sampling.Fragments", "steps": 16}}
+    small |= {"stages.rl.but.sampling": {"part": "sampling.Fragments", "steps": 16, **but.pop("sampling", {})}}
+    small |= {f"stages.rl.but.{name}": value for name, value in but.items()}
     return ControlRecipe.require(recipes.load("cartpole", small))
 
 
 def control() -> tuple[po.Experience, Evaluation]:
     """In an environment of vectors, whose policy has all that a control policy can say of a decision."""
-    settings = cartpole("Pendulum-v1")
+    trunk = {"part": "networks.HistoryEncoder", "latent": 2, "encoder": [4], "hidden": [4]}
+    given = {"part": "sampling.EpisodeHistory", "length": 2, "noise": 2}
+    settings = cartpole("polopt/HiddenDynamics-v0", trunk=trunk, sampling={"policy_input": given})
     domain = ControlDomain(settings)
     reward = ReadingReward(names=sorted(fields_of(CONTROL) - {"advantage"}))
     algorithm = domain.algorithms["rl"].but(reward=po.rewards.EnvironmentReward())

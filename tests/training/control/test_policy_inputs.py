@@ -16,13 +16,17 @@ from test_transition_runs import recipe
 from tiny_runs import Stop, StopAt
 
 from polopt.config import ConfigError
+from polopt.networks import Space
 from polopt.policies.network import NetworkPolicy
-from polopt.sampling import FixedInput, LastAction, OneHotSkill, PolicyInput, SphereSkill
+from polopt.sampling import EpisodeHistory, FixedInput, LastAction, OneHotSkill, PolicyInput, SphereSkill
+from polopt.step_source import StepSource
 from polopt.training.control.domain import ControlDomain
 from polopt.training.control.logged import load_transitions
 from polopt.training.control.replay_source import ReplaySource
 from polopt.training.control.transition_store import stored
 from polopt.training.launch import resume, train
+
+SIZES = Space(2, dimensions=1)
 
 
 class Pushed(Counting):
@@ -33,7 +37,7 @@ class Pushed(Counting):
 
 def transitions(mode: AutoresetMode, given: PolicyInput, folder: Path) -> dict[str, torch.Tensor]:
     environments = SyncVectorEnv([Pushed] * 2, autoreset_mode=mode)
-    policy = NetworkPolicy(observations=2, dimensions=1, inputs={given.name: given.width(1)})
+    policy = NetworkPolicy(observations=2, dimensions=1, inputs={given.name: given.width(SIZES)})
     source = ReplaySource(
         environments,
         policy,
@@ -45,7 +49,7 @@ def transitions(mode: AutoresetMode, given: PolicyInput, folder: Path) -> dict[s
     )
     for steps in (1, 4, 12):
         drawn = source.transitions(50, steps=steps, start=3, capacity=1000, noise=0)
-    assert drawn.extras[given.name].shape == (50, 1, given.width(1))
+    assert drawn.extras[given.name].shape == (50, 1, given.width(SIZES))
     return stored(folder)
 
 
@@ -72,6 +76,44 @@ def test_the_last_action_is_that_of_the_step_before(mode: AutoresetMode, tmp_pat
             given = kept["last_action"][own & (steps == step)].flatten().sort().values
             taken = kept["action"][own & (steps == step - 1)].flatten().sort().values
             assert torch.isin(given, taken).all()
+
+
+@pytest.mark.parametrize("choices", [False, True])
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+def test_a_history_is_that_of_the_episode(mode: AutoresetMode, choices: bool) -> None:
+    """Before and after each decision the last two observations and actions, found by walking back, and fresh noise."""
+    environments = SyncVectorEnv([Counting if choices else Pushed] * 2, autoreset_mode=mode)
+    given, n = EpisodeHistory(length=2, noise=3), environments.single_action_space.n if choices else 1
+    sizes = Space(2, actions=n) if choices else Space(2, dimensions=1)
+    policy = NetworkPolicy(**sizes._asdict() | {"low": None, "high": None, "inputs": {"history": given.width(sizes)}})
+    source = StepSource(environments, policy, seed=0, generator=torch.Generator().manual_seed(0), policy_input=given)
+    batch = source.fragments(14)
+    columns, over = batch.extras, batch.terminated | batch.truncated
+    action = torch.nn.functional.one_hot(columns["action"], n).float() if choices else columns["action"]
+    assert over.sum() >= 4
+    for copy in range(2):
+        begun = 0
+        for t in range(14):
+            if not batch.mask[copy, t]:
+                begun = t + 1
+                continue
+            for end, name in ((t, "history"), (t + 1, "final_history")):
+                window = torch.zeros(2, 2 + n)
+                for place, step in enumerate(range(end - 2, end)):
+                    if step >= begun:
+                        window[place] = torch.cat([columns["observation"][copy, step], action[copy, step]])
+                torch.testing.assert_close(columns[name][copy, t, :-3], window.flatten())
+            begun = t + 1 if over[copy, t] else begun
+    noise = torch.cat([columns[name][..., -3:].flatten(0, 1) for name in ("history", "final_history")])
+    assert len(noise.unique()) >= 3 * 14 * 2
+    greedy = source.fragments(3, greedy=True).extras["history"]
+    assert (greedy[..., -3:] == 0).all()
+    assert (greedy[..., :-3] != 0).any()
+
+
+def test_a_history_that_cannot_be() -> None:
+    with pytest.raises(ValueError, match=r"need length >= 1 and noise >= 0, found 0 and -1"):
+        EpisodeHistory(length=0, noise=-1)
 
 
 def test_a_run_with_skills_goes_on_bit_for_bit(tmp_path: Path) -> None:
@@ -106,7 +148,7 @@ def test_draws() -> None:
     with pytest.raises(ValueError, match="count must be >= 2"):
         OneHotSkill(count=1)
     with pytest.raises(ValueError, match="actions are choices"):
-        LastAction().width(None)
+        LastAction().width(Space(2, actions=3))
 
 
 def test_a_run_learns_tasks_from_a_log_and_is_measured_on_the_logs_own_reward(tmp_path: Path) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import gymnasium
 import numpy as np
 import pytest
 import torch
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box, Dict, Discrete
 from torch import Tensor
 
 import polopt.worlds.control as control
@@ -104,6 +106,11 @@ SETTINGS = {
 }
 
 
+def entries(seen: Any) -> list[Tensor]:
+    """Returns copies of what a world shows, one tensor for each entry."""
+    return [value.clone() for value in (seen.values() if isinstance(seen, dict) else [seen])]
+
+
 @pytest.mark.parametrize("id", sorted(control.WORLDS))
 def test_registered_worlds(id: str) -> None:
     """Each is found by its name, repeats itself by its seed, and keeps to its spaces and to the protocol."""
@@ -114,23 +121,24 @@ def test_registered_worlds(id: str) -> None:
         plain = world.unwrapped
         assert type(plain) is cls
         seen, _ = world.reset(seed=3)
-        generator, log = torch.Generator().manual_seed(0), [seen.clone()]
-        space = plain.single_action_space
+        generator, log = torch.Generator().manual_seed(0), [*entries(seen)]
+        space, shown = plain.single_action_space, plain.single_observation_space
         for _ in range(30):
             if isinstance(space, Discrete):
                 action = torch.randint(int(space.n), (16,), generator=generator)
             else:
-                low, high = torch.as_tensor(space.low), torch.as_tensor(space.high)
+                low, high = (torch.as_tensor(bound).clamp(-9, 9) for bound in (space.low, space.high))
                 action = low + (high - low) * torch.rand(16, *space.shape, generator=generator)
             seen, reward, terminated, truncated, info = world.step(action)
-            assert seen.shape == (16, *plain.single_observation_space.shape)
-            assert seen.dtype == torch.float32
-            assert seen.isfinite().all()
-            assert plain.single_observation_space.contains(seen[0].numpy())
+            for part, box in zip(entries(seen), shown.values() if isinstance(shown, Dict) else [shown], strict=True):
+                assert part.shape == (16, *box.shape)
+                assert part.dtype == torch.float32
+                assert part.isfinite().all()
+                assert box.contains(part[0].numpy())
             assert reward.shape == terminated.shape == truncated.shape == (16,)
             assert not (terminated & truncated).any()
             assert ("final_obs" in info) == bool((terminated | truncated).any())
-            log += [seen.clone(), reward.clone()]
+            log += [*entries(seen), reward.clone()]
         runs.append(log)
         again = plain.again(16)
         assert (type(again), again.settings) == (cls, plain.settings)
