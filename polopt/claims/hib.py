@@ -129,7 +129,7 @@ def acts_by_what_it_learns() -> Finding:
         policy, source = fragments_of(made, seed)
         batch = made.sampling(source)
         evaluation = policy.evaluate(batch, made.objective.required_outputs)
-        errors.append(float((evaluation.logp - batch.rollout_logp).abs().max()))
+        errors.append(float((evaluation.logp.detach() - batch.rollout_logp).abs().max()))
         layers = {name: value.detach().double() for name, value in policy.named_parameters()}
 
         def perceptron(name: str, read: Tensor, of: dict[str, Tensor] = layers) -> Tensor:
@@ -146,7 +146,7 @@ def acts_by_what_it_learns() -> Finding:
         divergence = torch.distributions.kl_divergence(law, prior).sum(-1)
         objective: Any = made.objective
         for term, expected in zip(objective.regularise[-2:], (distance, divergence), strict=True):
-            errors.append(float((term(batch, evaluation) - expected).abs().max()))
+            errors.append(float((term(batch, evaluation).detach() - expected).abs().max()))
     return Finding(
         measured={"largest error": max(errors)},
         criterion="3 policies with random weights, fragments of 8 copies: the largest error < 1e-4",
