@@ -42,14 +42,14 @@ def hib(
         z = mu(h) + sigma(h) eps,  eps ~ N(0, I),  a ~ pi(a | s, z)
         L = L_PPO + privileged (2 - 2 cos(g(z), f(p))) + bottleneck KL(N(mu(h), sigma(h)^2) || N(0, I))
 
-    so that z keeps of h what predicts p. eps is drawn while the policy acts and kept, so that ratios are exact. The
-    critic V(s, f(p)) trains f; the distance, |g / |g| - f / |f||^2, does not. A trained policy needs neither f nor g.
+    so that z keeps of h what predicts p. eps is drawn while the policy acts and kept: ratios are exact. The critic
+    V(s, f(p)) trains f, and the distance does not. A trained policy needs neither f nor g.
+
     latent, features: numbers in z and f(p). encoder, hidden: as in `networks.HistoryEncoder`. privileged, bottleneck:
     with 0 and 0 it is PPO by a history. gamma, lam, clip, entropy, steps: as in `ppo`.
 
-    Deviations. Abstract and principle, max I(z; p) - alpha I(z; h), were at hand, the text was not: the distance, what
-    trains f, the encoder (a perceptron) and all defaults are our reading. Environments tell p as an entry `privileged`
-    of their observations, or the method is refused. Observations are read as they are.
+    Deviations. The principle was at hand, max I(z; p) - alpha I(z; h), and the text was not: the distance, what trains
+    f, the encoder, a perceptron, and the defaults are our reading. Observations are a Dict with an entry `privileged`.
     """
     made: Any = control_ppo(gamma=gamma, lam=lam, clip=clip, entropy=entropy, steps=steps)
     terms: list[Regulariser] = [PrivilegedDistance(coefficient=privileged)] if privileged else []

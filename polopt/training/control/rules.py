@@ -44,6 +44,11 @@ class RulesOf:
                     f"{where}: {type(part).__name__} is for {part.world.__name__}, and the environment is a "
                     f"{type(world).__name__}"
                 )
+            try:
+                if isinstance(part, ControlRule):
+                    part.check(world)
+            except ValueError as error:
+                raise ConfigError(f"{where}: {short_message(error)}") from None
         return rule
 
     def policies(self) -> dict[str, RulePolicy]:

@@ -100,11 +100,12 @@ class HiddenDynamicsOptimum(ControlRule):
 
     delay: int = 3
 
-    def prepare(self, world: Any) -> ControlRule:
+    def check(self, world: Any) -> None:
         if not world.shown:
-            raise ValueError(
-                "worlds.control.HiddenDynamicsOptimum: it reads gain and wind; set environment.settings.shown to true"
-            )
+            raise ValueError("HiddenDynamicsOptimum reads gain and wind; set environment.settings.shown to true")
+
+    def prepare(self, world: Any) -> ControlRule:
+        self.check(world)
         return self.but(delay=world.coming.shape[1])
 
     def forward(self, observation: Tensor, generator: Generator) -> Tensor:

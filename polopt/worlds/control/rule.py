@@ -26,6 +26,9 @@ class ControlRule(Part):
 
     world: ClassVar[type] = object
 
+    def check(self, world: Any) -> None:
+        """Raises ValueError where the rule cannot play an environment of its class with such settings."""
+
     def prepare(self, world: Any) -> ControlRule:
         """Returns the rule for an environment, which it may read and try copies of; itself if it needs neither."""
         return self

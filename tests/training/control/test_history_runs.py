@@ -53,6 +53,12 @@ def test_a_policy_without_a_latent_vector_is_refused(tmp_path: Path) -> None:
         train(recipe(**changes), tmp_path / "run")
 
 
+def test_the_optimum_needs_to_be_shown_what_is_hidden(tmp_path: Path) -> None:
+    rules = {"optimum": {"part": "polopt.worlds.control:HiddenDynamicsOptimum"}}
+    with pytest.raises(ConfigError, match=r"evaluation\.rules\.optimum: .* set environment\.settings\.shown to true"):
+        train(recipe(**{"evaluation.rules": rules}), tmp_path / "run")
+
+
 def test_any_method_of_fragments_reads_a_history(tmp_path: Path) -> None:
     given = {"part": "sampling.EpisodeHistory", "length": 2}
     ppo = {"name": "ppo", "kl": 0.0, "value_clip": None}
