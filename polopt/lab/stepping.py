@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import torch
+from gymnasium.spaces import Dict
 from torch import Generator, Tensor
 
 from polopt.algorithm import Algorithm
@@ -14,7 +16,7 @@ from polopt.policies.heads import HeadName
 from polopt.policies.network import NetworkPolicy
 from polopt.sampling import PolicyInput, policy_input_of
 from polopt.sampling.behaviour import single_decisions
-from polopt.step_source import StepSource, observed
+from polopt.step_source import PRIVILEGED, StepSource
 from polopt.worlds.control.rule import ControlRule
 from polopt.worlds.control.world import StepWorld, states
 
@@ -22,9 +24,11 @@ from polopt.worlds.control.world import StepWorld, states
 def policy_for(world: StepWorld, *, seed: int, head: HeadName | None = None, **settings: Any) -> NetworkPolicy:
     """Returns a policy for a world's spaces, as a recipe makes it."""
     space: Any = world.single_action_space
-    shown = observed(world.reset(seed=seed)[0])
-    size = shown.state.shape[1]
-    settings |= {} if shown.privileged is None else {"privileged": shown.privileged.shape[1]}
+    shown: Any = world.single_observation_space
+    entries: dict[str, Any] = dict(shown.spaces) if isinstance(shown, Dict) else {"observation": shown}
+    sizes = {name: math.prod(entry.shape) for name, entry in entries.items()}
+    size = sizes["observation"]
+    settings |= {name: sizes[name] for name in (PRIVILEGED,) if name in sizes}
     if hasattr(space, "n"):
         return NetworkPolicy(observations=size, actions=int(space.n), head=head, seed=seed, **settings)
     bounds = {"low": space.low.reshape(-1).tolist(), "high": space.high.reshape(-1).tolist()}
