@@ -26,10 +26,10 @@ PRIVILEGED = "privileged"
 
 
 class Observed(NamedTuple):
-    """What an environment's copies show, a row each.
+    """Observations of an environment's copies, a row each.
 
-    state: the observations, [N, D]. legal: choices that may be taken, [N, n] bool, where the environment gives them.
-    privileged: what it tells of itself beside them, [N, P], where it does.
+    state: the numbers that the policy reads, [N, D]. legal: choices that may be taken, [N, n] bool, where the
+    environment gives them. privileged: what it tells of itself beside them, [N, P], where it does.
     """
 
     state: Tensor

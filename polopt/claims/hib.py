@@ -16,7 +16,7 @@ from polopt.lab.effects import Less, More, effect
 from polopt.lab.stepping import policy_for, returns_of, source_of, trained
 from polopt.methods.hib import hib
 from polopt.methods.ppo import control_ppo
-from polopt.networks import HistoryActor, Space
+from polopt.networks import HistoryActor
 from polopt.objectives import PrivilegedDistance
 from polopt.policies.network import NetworkPolicy
 from polopt.sampling import policy_input_of
@@ -29,9 +29,8 @@ Side = Callable[[int, float], tuple[NetworkPolicy, Algorithm]]
 
 def policy_of(algorithm: Algorithm, seed: int) -> NetworkPolicy:
     """Returns a policy for the world, with what the algorithm gives it beside the observation."""
-    given, size = policy_input_of(algorithm.sampling), HiddenDynamics().single_observation_space["observation"].shape[0]  # type: ignore[index]
-    inputs = {} if given is None else {given.name: given.width(Space(size, dimensions=1))}
-    return policy_for(HiddenDynamics(), seed=seed, trunk=algorithm.trunk, inputs=inputs)
+    given = policy_input_of(algorithm.sampling)
+    return policy_for(HiddenDynamics(), seed=seed, trunk=algorithm.trunk, policy_input=given)
 
 
 def learned(algorithm: Algorithm) -> Callable[[], Side]:

@@ -12,6 +12,7 @@ from torch import Generator, Tensor
 
 from polopt.algorithm import Algorithm
 from polopt.experience import Experience
+from polopt.networks import Space
 from polopt.policies.heads import HeadName
 from polopt.policies.network import NetworkPolicy
 from polopt.sampling import PolicyInput, policy_input_of
@@ -21,18 +22,32 @@ from polopt.worlds.control.rule import ControlRule
 from polopt.worlds.control.world import StepWorld, states
 
 
-def policy_for(world: StepWorld, *, seed: int, head: HeadName | None = None, **settings: Any) -> NetworkPolicy:
-    """Returns a policy for a world's spaces, as a recipe makes it."""
-    space: Any = world.single_action_space
+def policy_for(
+    world: StepWorld,
+    *,
+    seed: int,
+    head: HeadName | None = None,
+    policy_input: PolicyInput | None = None,
+    **settings: Any,
+) -> NetworkPolicy:
+    """Returns a policy for a world's spaces, as a recipe makes it.
+
+    policy_input: what it reads beside the observation.
+    """
+    decided: Any = world.single_action_space
     shown: Any = world.single_observation_space
     entries: dict[str, Any] = dict(shown.spaces) if isinstance(shown, Dict) else {"observation": shown}
     sizes = {name: math.prod(entry.shape) for name, entry in entries.items()}
-    size = sizes["observation"]
-    settings |= {name: sizes[name] for name in (PRIVILEGED,) if name in sizes}
-    if hasattr(space, "n"):
-        return NetworkPolicy(observations=size, actions=int(space.n), head=head, seed=seed, **settings)
-    bounds = {"low": space.low.reshape(-1).tolist(), "high": space.high.reshape(-1).tolist()}
-    return NetworkPolicy(observations=size, dimensions=len(bounds["low"]), head=head, seed=seed, **bounds, **settings)
+    settings |= {"observations": sizes["observation"], "privileged": sizes.get(PRIVILEGED, 0)}
+    if hasattr(decided, "n"):
+        settings["actions"] = int(decided.n)
+    else:
+        settings |= {name: getattr(decided, name).reshape(-1).tolist() for name in ("low", "high")}
+        settings["dimensions"] = len(settings["low"])
+    if policy_input is not None:
+        space = Space(settings["observations"], settings.get("actions"), settings.get("dimensions"))
+        settings["inputs"] = {policy_input.name: policy_input.width(space)}
+    return NetworkPolicy(head=head, seed=seed, **settings)
 
 
 def source_of(
@@ -139,5 +154,6 @@ def returns_of(
     policy_input: what it reads beside the observation.
     """
     batch = source_of(world, policy, seed, policy_input, training=False).fragments(world.horizon, greedy=greedy)
-    alive = (batch.terminated | batch.truncated).cumsum(1) - (batch.terminated | batch.truncated).long() == 0
+    over = (batch.terminated | batch.truncated).long()
+    alive = over.cumsum(1) == over  # none has ended before
     return (batch.reward.double() * alive).sum(1)

@@ -86,6 +86,8 @@ class HistoryEncoder(Trunk):
     input: name of the policy's input that holds h and eps, a `sampling.EpisodeHistory` with `latent` numbers of noise.
     latent: numbers in z. features: numbers in f(p), and in what is predicted from z.
     encoder: widths of the encoder of h, and of f. hidden: of pi and V. activation: between layers.
+
+    Source: He et al. 2023, arXiv 2305.18464, whose networks are unknown to us; these are ours.
     """
 
     input: str = "history"

@@ -39,7 +39,7 @@ class PolicyInput(Part):
 
     @property
     def changes(self) -> bool:
-        """Whether decisions change it."""
+        """Tests whether decisions change the vector."""
         return type(self).after is not PolicyInput.after
 
     def width(self, sizes: PolicySizes) -> int:

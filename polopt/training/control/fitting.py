@@ -27,6 +27,7 @@ def check_fit(
     """
     _check_head(stage, algorithm, policy, environments)
     _check_networks(stage, algorithm, policy)
+    _check_latent(stage, algorithm, policy)
     _check_exploration(stage, algorithm, policy, environments)
     if "logged_transitions" in algorithm.sampling.source_capabilities and not logged:
         raise ConfigError(
@@ -94,6 +95,10 @@ def _check_networks(stage: str, algorithm: Algorithm, policy: NetworkPolicy) -> 
             spec.network.check(policy.space)
         except ValueError as error:
             raise ConfigError(f"stages.{stage}: the network {spec.name!r}: {error}") from None
+
+
+def _check_latent(stage: str, algorithm: Algorithm, policy: NetworkPolicy) -> None:
+    """Refuses an algorithm that reads a latent vector, or features of a privileged state, which the policy has not."""
     latent = algorithm.required_outputs & LATENT_OUTPUTS
     if latent and not isinstance(policy.actor, HistoryActor):
         raise ConfigError(

@@ -94,6 +94,8 @@ class HiddenDynamicsOptimum(ControlRule):
 
     and K of the Riccati equation with 0.01 / g^2 as the price of u^2. It is exact where the mass reaches no wall and
     there is no wind, whose price no law avoids, and which this one holds against. Environments must show (g, w).
+
+    delay: d; that of the environment takes its place.
     """
 
     world = HiddenDynamics
