@@ -249,8 +249,15 @@ class NetworkEvaluator:
                 action, logp = self._scaled(action), logp + self.bounds[1].log().sum()
             if proposal.noise:
                 noise = torch.randn(action.shape, generator=self.generator).to(action) * proposal.noise
-                action = (action + noise.clamp(-proposal.clip, proposal.clip)).clamp(-1, 1)
+                least, most = self._limits(policy, law)
+                action = (action + noise.clamp(-proposal.clip, proposal.clip)).clamp(least, most)
         return action, logp
+
+    def _limits(self, policy: Any, law: Law) -> tuple[Any, Any]:
+        """Returns the least and the largest scaled action of laws: -1 and 1, or those [..., A] of the interval that
+        the policy acts in."""
+        limits = policy.head.limits(law)
+        return (-1.0, 1.0) if limits is None else tuple(self._scaled(bound) for bound in limits)  # type: ignore[return-value]
 
     def _imagine(
         self, policy: Any, place: Place, experience: Experience, proposals: Proposals

@@ -13,6 +13,7 @@ from polopt.experience import Experience
 from polopt.lab.transitions import Log, LogSource
 from polopt.network_training import NetworkTraining
 from polopt.networks import Space
+from polopt.policies.explorers import NoisyPolicy, UniformPolicy
 from polopt.policies.heads import HeadName
 from polopt.policies.network import NetworkPolicy
 from polopt.policies.open_loop import OpenLoop
@@ -68,6 +69,7 @@ class StoredWorldSource:
         self.state = world.start(copies, generator)
         self.age = torch.zeros(copies, dtype=torch.int64)
         self.input = torch.zeros(copies, 0) if given is None else given.draw(copies, self.width, generator)
+        self.bounds = -torch.ones(world.dimensions), torch.ones(world.dimensions)
         self.stored: dict[str, Tensor] = {}
         self.latest: list[dict[str, Tensor]] = []
         self.plan: OpenLoop | None = None
@@ -96,7 +98,7 @@ class StoredWorldSource:
                 f"epsilon = 0, n_steps = 1 and gamma = None, found {epsilon}, {n_steps} and {gamma}"
             )
         while len(self.stored.get("reward", ())) + len(self.latest) * self.copies < start:
-            self._step(2 * torch.rand(self.copies, self.world.dimensions, generator=self.generator) - 1)
+            self._step(UniformPolicy(self.policy, *self.bounds).act(self._read(), self.generator).action)
         for _ in range(steps):
             self._step(self._action(noise, sequence))
         first = not self.stored
@@ -116,12 +118,14 @@ class StoredWorldSource:
         return self.logged.logged_transitions(rows, n_steps=n_steps, gamma=gamma, weights=weights)
 
     def _action(self, noise: float, sequence: int) -> Tensor:
-        read = torch.cat([self.world.seen(self.state), self.input], -1)
         if sequence > 1:
             self.plan = self.plan or OpenLoop(self.copies, sequence)
-            return self.plan.act(self.policy, read, self.generator).action
-        action = self.policy.act(read, self.generator, greedy=noise > 0).action
-        return (action + noise * torch.randn(action.shape, generator=self.generator)).clamp(-1, 1) if noise else action
+            return self.plan.act(self.policy, self._read(), self.generator).action
+        actor = NoisyPolicy(self.policy, noise, *self.bounds) if noise else self.policy
+        return actor.act(self._read(), self.generator).action
+
+    def _read(self) -> Tensor:
+        return torch.cat([self.world.seen(self.state), self.input], -1)
 
     def _step(self, action: Tensor) -> None:
         after, reward, terminated = self.world.step(self.state, action)
@@ -197,6 +201,23 @@ def learned_in(
             networks.move_targets()
         algorithm.step()
     return policy, networks
+
+
+@torch.no_grad()
+def returns_of(world: SteppedWorld, policy: NetworkPolicy, start: Tensor, given: Tensor | None = None) -> Tensor:
+    """Returns the undiscounted returns [N] of episodes of the policy's most likely actions from states [N, S].
+
+    given: as in `played`.
+    """
+    state, generator, total = start, torch.Generator(), torch.zeros(len(start))
+    alive = torch.ones(len(start), dtype=torch.bool)
+    for _ in range(world.horizon):
+        seen = world.seen(state)
+        read = seen if given is None else torch.cat([seen, given], -1)
+        state, reward, over = world.step(state, policy.act(read, generator, greedy=True).action)
+        total += reward * alive
+        alive &= ~over
+    return total
 
 
 @torch.no_grad()

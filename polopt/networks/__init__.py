@@ -4,10 +4,12 @@ from polopt.networks.balances import BALANCE, BalanceActor, BalanceFamily
 from polopt.networks.choices import ChoiceNetwork
 from polopt.networks.critics import QNetwork, Temperature, ValueNetwork
 from polopt.networks.histories import LATENT_OUTPUTS, HistoryActor, HistoryEncoder, PrivilegedValue
+from polopt.networks.intervals import IntervalActor, ProgramInterval
 from polopt.networks.learned import LearnedNetwork, critic
 from polopt.networks.parts import INPUTS, Network, Space
 from polopt.networks.perceptron import Activation, perceptron
 from polopt.networks.primitives import MovementPrimitive
+from polopt.networks.programs import LinearProgram, Program
 from polopt.networks.relabel import Relabel
 from polopt.networks.residual import ResidualNetwork
 from polopt.networks.responses import response_networks
@@ -27,11 +29,15 @@ __all__ = [
     "ChoiceNetwork",
     "HistoryActor",
     "HistoryEncoder",
+    "IntervalActor",
     "LearnedNetwork",
     "Limbs",
+    "LinearProgram",
     "MovementPrimitive",
     "Network",
     "PrivilegedValue",
+    "Program",
+    "ProgramInterval",
     "QNetwork",
     "Relabel",
     "ResidualNetwork",

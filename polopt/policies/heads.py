@@ -49,6 +49,7 @@ class Head(nn.Module):
     stochastic: whether decisions have log-probabilities; those of a head without are 0, without meaning.
     support: of its log-probabilities; log-densities may be above 0.
     whole_box: whether any action of the space is one of the head's.
+    takes_interval: whether it acts within an interval of the box that a state determines.
     """
 
     name: HeadName
@@ -58,14 +59,20 @@ class Head(nn.Module):
     stochastic = True
     support: Support = Density()
     whole_box = True
+    takes_interval = False
 
     def law(self, output: Tensor, log_std: Tensor | None = None, legal: Tensor | None = None) -> Law:
-        """Returns the law for network outputs [..., outputs]. legal: [..., n] bool, the choices that may be taken."""
+        """Returns the law for network outputs [..., outputs]. legal: [..., n] bool, the choices that may be taken; of a
+        head with `takes_interval` [..., 2, A], the least and the largest action."""
         raise NotImplementedError
 
     def sample(self, law: Law, generator: Generator) -> Action:
         """Samples a decision of each law."""
         raise NotImplementedError
+
+    def limits(self, law: Law) -> tuple[Tensor, Tensor] | None:
+        """Returns the ends [..., A] of the interval of actions that a state determines, if there is one."""
+        return None
 
     def mode(self, law: Law) -> Tensor:
         """Returns the decision of the largest probability or density; of a squashed Gaussian, the squashed mean."""
@@ -349,24 +356,30 @@ class Dirichlet(Head):
 
 
 class Deterministic(Bounded):
-    """One action in each state: tanh of the output, scaled to the box's bounds. Its logp is 0, without meaning."""
+    """One action in each state: tanh of the output, scaled to the bounds of the box, or of an interval in it. Its logp
+    is 0, without meaning."""
 
     name = "deterministic"
     stochastic = False
+    takes_interval = True
 
     def __init__(self, low: Sequence[float], high: Sequence[float]) -> None:
         super().__init__(low, high)
         self.outputs = len(low)
 
     def law(self, output: Tensor, log_std: Tensor | None = None, legal: Tensor | None = None) -> Law:
-        return (output,)
+        return (output,) if legal is None else (output, *legal.unbind(-2))
 
     def sample(self, law: Law, generator: Generator) -> Action:
         action = self.mode(law)
         return Action(action, self.logp(law, action))
 
+    def limits(self, law: Law) -> tuple[Tensor, Tensor] | None:
+        return (law[1], law[2]) if len(law) == 3 else None
+
     def mode(self, law: Law) -> Tensor:
-        return self._scaled((law[0].tanh() + 1) / 2)
+        x, limits = (law[0].tanh() + 1) / 2, self.limits(law)
+        return self._scaled(x) if limits is None else limits[0] + (limits[1] - limits[0]) * x
 
     def logp(self, law: Law, action: Tensor) -> Tensor:
         return action.new_zeros(action.shape[:-1])

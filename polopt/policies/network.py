@@ -19,6 +19,7 @@ from polopt.networks import (
     LATENT_OUTPUTS,
     Activation,
     HistoryActor,
+    IntervalActor,
     PrivilegedValue,
     ResidualNetwork,
     SequenceActor,
@@ -127,6 +128,10 @@ class NetworkPolicy(nn.Module):
                 raise ValueError(_NO_SUM.format(name, trunk, normalise))
             self.settings |= {"residual": True}
             self.actor = ResidualNetwork(self.actor)  # type: ignore[arg-type]
+        if isinstance(self.actor, IntervalActor) and not self.head.takes_interval:
+            raise HeadError(
+                f"policy.head = {name!r} does not act within the interval of {trunk!r:.40}; set it to deterministic"
+            )
         self.log_std = nn.Parameter(torch.zeros(self.head.outputs)) if self.head.free_std else None
         self.normaliser = ObservationNormaliser(observations) if normalise else None
 
@@ -164,7 +169,13 @@ class NetworkPolicy(nn.Module):
     def law(self, observation: Tensor, legal: Tensor | None = None) -> Law:
         """Returns the law of the decision after each observation [..., D], with the policy's inputs behind it, as
         `state_of` returns them, here and in the methods below. legal: [..., n] bool, choices to take."""
+        legal = self.interval(observation) if legal is None else legal
         return self.head.law(self.actor(self.normalised(observation)), self.log_std, legal)
+
+    def interval(self, observation: Tensor) -> Tensor | None:
+        """Returns the least and the largest action after each observation, [..., 2, A], of an actor that acts within an
+        interval; None of another one, whose actions are any of the space."""
+        return self.actor.interval(observation) if isinstance(self.actor, IntervalActor) else None
 
     def laws(self, experience: Experience) -> Law:
         """Returns the laws of a batch's decisions, tensors [B, T, ...], and of them [A] what no state changes."""

@@ -38,6 +38,7 @@ from polopt.sampling.parts import (
     select_rows,
 )
 from polopt.sampling.policy_inputs import (
+    BernoulliInput,
     EpisodeHistory,
     FixedInput,
     LastAction,
@@ -64,6 +65,7 @@ __all__ = [
     "BaseRate",
     "BatchMixer",
     "BehaviourUpdate",
+    "BernoulliInput",
     "ConsecutiveTasks",
     "Curriculum",
     "Demonstrations",

@@ -8,6 +8,7 @@ import torch
 from torch import Generator, Tensor
 
 from polopt.part import Part
+from polopt.schedules import Schedule, now
 
 
 class PolicySizes(Protocol):
@@ -58,6 +59,10 @@ class PolicyInput(Part):
     def most_likely(self, value: Tensor) -> Tensor:
         """Returns the vectors [..., K] that a policy reads while it takes its most likely actions."""
         return value
+
+    def metrics(self, value: Tensor) -> dict[str, float]:
+        """Returns what the log of a run shows of vectors [N, K] that are read."""
+        return {}
 
 
 class SphereSkill(PolicyInput):
@@ -156,6 +161,37 @@ class EpisodeHistory(PolicyInput):
     def most_likely(self, value: Tensor) -> Tensor:
         window, drawn = value.tensor_split([value.shape[-1] - self.noise], -1)
         return torch.cat([window, torch.zeros_like(drawn)], -1)
+
+
+class BernoulliInput(PolicyInput):
+    """1 with probability `chance`, else 0, drawn anew for each decision; 0 for the policy's most likely actions.
+
+    chance: a number or a schedule, from 0 to 1.
+    """
+
+    name: str = "masked"
+    chance: float | Schedule = 0.5
+
+    def setup(self) -> None:
+        super().setup()
+        values = [v for _, v in self.chance.knots] if isinstance(self.chance, Schedule) else [self.chance]
+        if not all(0 <= value <= 1 for value in values):
+            raise ValueError(f"sampling.BernoulliInput: chance must be in [0, 1], found {values}")
+
+    def width(self, sizes: PolicySizes) -> int:
+        return 1
+
+    def draw(self, count: int, width: int, generator: Generator) -> Tensor:
+        return (torch.rand(count, 1, generator=generator) < now(self.chance)).float()
+
+    def after(self, value: Tensor, observation: Tensor, action: Tensor, generator: Generator) -> Tensor:
+        return (torch.rand(value.shape, generator=generator) < now(self.chance)).to(value)
+
+    def most_likely(self, value: Tensor) -> Tensor:
+        return torch.zeros_like(value)
+
+    def metrics(self, value: Tensor) -> dict[str, float]:
+        return {self.name: float(value.mean())}
 
 
 class FixedInput(PolicyInput):

@@ -11,10 +11,10 @@ from gymnasium.vector import VectorEnv
 from torch import Generator, Tensor
 
 from polopt.experience import Experience
+from polopt.policies.explorers import EpsilonGreedyPolicy, NoisyPolicy, UniformPolicy
 from polopt.policies.network import NetworkPolicy
 from polopt.sampling import PolicyInput, WeightedLog, spanning, transition_rows
 from polopt.step_source import StepSource
-from polopt.training.control.explorers import EpsilonGreedyPolicy, NoisyPolicy, UniformPolicy
 from polopt.training.control.transition_store import TransitionStore
 
 
@@ -72,7 +72,8 @@ class ReplaySource(StepSource):
     def exploration(self) -> dict[str, float]:
         """Returns the metrics of the exploration in the last fragment, and of the log's weights."""
         weighted = {} if self._weighted is None else self._weighted.metrics
-        return weighted | ({"epsilon": self._epsilon} if self._epsilon else {})
+        given = {} if self.policy_input is None or self._seen is None else self.policy_input.metrics(self._given)
+        return weighted | given | ({"epsilon": self._epsilon} if self._epsilon else {})
 
     def transitions(
         self,

@@ -20,7 +20,7 @@ from polopt.worlds.control.juggling import Juggling, MirrorLaw
 from polopt.worlds.control.lock import CombinationLock, LockRule
 from polopt.worlds.control.logged_model import DensityRegion, LoggedModel
 from polopt.worlds.control.pathfinding import FollowPath, Pathfinding, PlannedPathfinding
-from polopt.worlds.control.rule import ControlRule, RandomRule, TunedRule, episode_returns
+from polopt.worlds.control.rule import ControlRule, ProgramRule, RandomRule, TunedRule, episode_returns
 from polopt.worlds.control.world import StepWorld
 
 __all__ = [
@@ -48,6 +48,7 @@ __all__ = [
     "MirrorLaw",
     "Pathfinding",
     "PlannedPathfinding",
+    "ProgramRule",
     "RandomRule",
     "RandomWalk",
     "StepWorld",

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Generator, Tensor
 
+from polopt.networks import Program
 from polopt.part import Part
 from polopt.worlds.control.world import StepWorld, states
 
@@ -45,6 +46,16 @@ class RandomRule(ControlRule):
 
     def forward(self, observation: Tensor, generator: Generator) -> Tensor:
         return torch.randint(self.actions, (len(observation),), generator=generator).to(observation.device)
+
+
+class ProgramRule(ControlRule):
+    """A program that methods act near, played by itself."""
+
+    program: Program
+
+    def forward(self, observation: Tensor, generator: Generator) -> Tensor:
+        found: Tensor = self.program(observation)
+        return found
 
 
 class TunedRule(ControlRule):

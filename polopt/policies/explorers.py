@@ -9,11 +9,14 @@ from polopt.policies.network import Action, NetworkPolicy
 
 
 class UniformPolicy:
-    """Uniformly random actions of another policy's space. low, high: bounds of a vector, [A]."""
+    """Uniformly random actions of another policy's space, or of the interval that it acts in.
+
+    low, high: bounds of a vector, [A].
+    """
 
     def __init__(self, policy: NetworkPolicy, low: Tensor, high: Tensor) -> None:
         self.device, self.head, self._space = policy.device, policy.head, policy.space
-        self._low, self._high = low, high
+        self._policy, self._bounds = policy, (low, high)
 
     def act(
         self, observation: Tensor, generator: Generator, *, greedy: bool = False, legal: Tensor | None = None
@@ -24,20 +27,22 @@ class UniformPolicy:
             chance = torch.ones(count, choices) if legal is None else legal.float()
             action = torch.multinomial(chance, 1, generator=generator)[:, 0]
             return Action(action, -chance.sum(1).log())
-        width = self._high - self._low
-        action = self._low + width * torch.rand(count, len(width), generator=generator)
-        return Action(action, -width.log().sum().expand(count))
+        low, high = limits_of(self._policy, observation, self._bounds)
+        width = high - low
+        action = low + width * torch.rand(count, width.shape[-1], generator=generator).to(width)
+        return Action(action, -width.log().sum(-1).expand(count))
 
 
 class NoisyPolicy:
-    """A policy's most likely action with Gaussian noise, within the bounds; `logp` is 0, without meaning.
+    """A policy's most likely action with Gaussian noise, within the bounds or the interval that it acts in; `logp` is
+    0, without meaning.
 
     noise: its standard deviation, in half widths of the bounds low and high, [A].
     """
 
     def __init__(self, policy: NetworkPolicy, noise: float, low: Tensor, high: Tensor) -> None:
         self.device, self.head, self._policy = policy.device, policy.head, policy
-        self._low, self._high, self._noise = low, high, noise * (high - low) / 2
+        self._bounds, self._noise = (low, high), noise * (high - low) / 2
 
     def act(
         self, observation: Tensor, generator: Generator, *, greedy: bool = False, legal: Tensor | None = None
@@ -45,7 +50,8 @@ class NoisyPolicy:
         """Samples an action for each observation, [N, D]."""
         action = self._policy.act(observation, generator, greedy=True).action
         noise = torch.randn(action.shape, generator=generator).to(action) * self._noise
-        return Action((action + noise).clamp(self._low, self._high), action.new_zeros(len(action)))
+        low, high = limits_of(self._policy, observation, self._bounds)
+        return Action((action + noise).clamp(low, high), action.new_zeros(len(action)))
 
 
 class EpsilonGreedyPolicy:
@@ -64,3 +70,10 @@ class EpsilonGreedyPolicy:
         other = self._uniform.act(observation, generator, legal=legal).action.to(best)
         explores = torch.rand(len(best), generator=generator).to(best.device) < self._epsilon
         return Action(torch.where(explores, other, best), observation.new_zeros(len(best)))
+
+
+def limits_of(policy: NetworkPolicy, observation: Tensor, bounds: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    """Returns the least and the largest actions, [A] or [N, A]: of the interval that a policy acts in after each
+    observation [N, D], if there is one, else the bounds."""
+    interval = policy.interval(observation)
+    return bounds if interval is None else (interval[:, 0], interval[:, 1])

@@ -1,0 +1,63 @@
+"""CAMEL: TD3 whose actions lie near those of programs, less and less often."""
+
+from typing import Any
+
+from polopt.algorithm import Algorithm
+from polopt.method import Paper, method
+from polopt.methods.td3 import td3
+from polopt.networks import Program, ProgramInterval
+from polopt.sampling import BernoulliInput
+from polopt.schedules import Schedule
+
+
+@method(
+    paper=Paper(
+        title="CAMEL: Continuous Action Masking Enabled by Large Language Models for Reinforcement Learning",
+        authors="Zhao, Yanxiao and Qian, Yangge and Shan, Jingyang and Qin, Xiaolin",
+        year=2025,
+        arxiv="2502.11896",
+    ),
+    changes="Actions lie in an interval around those of programs, with a chance that falls to 0 during training.",
+    room="sampling",
+    tier="reading",
+)
+def camel(
+    *,
+    programs: tuple[Program, ...] = (),
+    margin: float = 0.25,
+    spread: float = 1.0,
+    masked: float = 1.0,
+    anneal: int = 100_000,
+    gamma: float = 0.99,
+    tau: float = 0.005,
+    smoothing: float = 0.2,
+    smoothing_clip: float = 0.5,
+    delay: int = 2,
+    noise: float = 0.1,
+    batch: int = 256,
+    start: int = 1000,
+    capacity: int = 1_000_000,
+    steps: int = 1,
+    hidden: tuple[int, ...] = (256, 256),
+) -> Algorithm:
+    """With c_k programs, m ~ Bernoulli(epsilon_t) drawn for each decision, and half = (high - low) / 2,
+
+        [l, u] = mean_k c_k(s) -+ (spread std_k c_k(s) + margin half)  if m = 1,  else [low, high]
+        mu(s, l, u) = l + (u - l) (tanh f(s, l, u) + 1) / 2
+        epsilon_t = masked max(0, 1 - t / anneal)
+
+    within the bounds low and high. mu is learned as in TD3, whose noise is clipped to [l, u], as are the random actions
+    at first; its action at s_next has the interval of s_next, and another draw of m.
+
+    programs: policies that are written down, by a person or by a language model; one at least. masked: the chance at
+    first; 0 is TD3. anneal: batches. The others: as in `td3`. hidden: of mu, too.
+
+    Evaluations act without the interval. The head must be deterministic. Deviations: the abstract was at hand and the
+    text was not, so the interval, what m is drawn for and the defaults are our reading.
+    """
+    replay: dict[str, Any] = {"batch": batch, "start": start, "capacity": capacity, "steps": steps, "noise": noise}
+    smooth: dict[str, Any] = {"smoothing": smoothing, "smoothing_clip": smoothing_clip, "delay": delay}
+    chance = Schedule(knots=[(0, masked), (anneal, 0.0)]) if anneal else masked
+    trunk = ProgramInterval(programs=programs, spread=spread, margin=margin, hidden=hidden)
+    made: Any = td3(gamma=gamma, tau=tau, hidden=hidden, **replay, **smooth)
+    return made.but({"sampling.policy_input": BernoulliInput(chance=chance)}, trunk=trunk)  # type: ignore[no-any-return]
