@@ -31,7 +31,7 @@ from polopt.evaluation import Evaluation
 from polopt.experience import Experience
 from polopt.network_training import NetworkTraining
 from polopt.networks import Space
-from polopt.policies.heads import Action
+from polopt.policies.head import Action
 from polopt.sampling import transition_rows
 from polopt.support import Density
 

@@ -9,8 +9,8 @@ from torch import Generator, Tensor, nn
 
 from polopt.algorithm import Algorithm
 from polopt.claim import Finding, Replace, claim, mutation
-from polopt.claims.problems.braking_mass import BrakingMass
 from polopt.claims.problems.car_valley import CarValley
+from polopt.lab.braking_mass import BrakingMass
 from polopt.lab.effects import More, effect
 from polopt.lab.stepped import SteppedWorld, StoredWorldSource, learned_in, returns_of
 from polopt.methods.camel import camel

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from polopt.algorithm import Algorithm
 from polopt.claim import Finding, Replace, claim, mutation
-from polopt.claims.problems.braking_mass import BrakingMass, RepeatedThrust, returns_at
 from polopt.experience import Experience
+from polopt.lab.braking_mass import BrakingMass, RepeatedThrust, returns_at
 from polopt.lab.effects import More, effect
 from polopt.lab.stepped import SteppedWorld, learned_in
 from polopt.methods.sac import sac

@@ -14,7 +14,7 @@ from polopt.lab.transitions import Log, LogSource
 from polopt.network_training import NetworkTraining
 from polopt.networks import Space
 from polopt.policies.explorers import NoisyPolicy, UniformPolicy
-from polopt.policies.heads import HeadName
+from polopt.policies.head import HeadName
 from polopt.policies.network import NetworkPolicy
 from polopt.policies.open_loop import OpenLoop
 from polopt.sampling import LogWeights, PolicyInput, policy_input_of, transition_rows

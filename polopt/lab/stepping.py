@@ -13,7 +13,7 @@ from torch import Generator, Tensor
 from polopt.algorithm import Algorithm
 from polopt.experience import Experience
 from polopt.networks import Space
-from polopt.policies.heads import HeadName
+from polopt.policies.head import HeadName
 from polopt.policies.network import NetworkPolicy
 from polopt.sampling import PolicyInput, policy_input_of
 from polopt.sampling.behaviour import single_decisions

@@ -13,7 +13,7 @@ from polopt.algorithm import Algorithm
 from polopt.experience import Experience
 from polopt.network_training import NetworkTraining
 from polopt.networks import Space
-from polopt.policies.heads import HeadName
+from polopt.policies.head import HeadName
 from polopt.policies.network import NetworkPolicy
 from polopt.sampling import WeightedLog, policy_input_of, spanning, transition_rows
 from polopt.support import Support

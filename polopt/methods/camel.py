@@ -50,14 +50,16 @@ def camel(
     at first; its action at s_next has the interval of s_next, and another draw of m.
 
     programs: policies that are written down, by a person or by a language model; one at least. masked: the chance at
-    first; 0 is TD3. anneal: batches. The others: as in `td3`. hidden: of mu, too.
+    first; 0 is TD3. anneal: batches; 0 keeps the chance. hidden: of mu, too. The others: as in `td3`. Evaluations act
+    without the interval. The head must be deterministic.
 
-    Evaluations act without the interval. The head must be deterministic. Deviations: the abstract was at hand and the
-    text was not, so the interval, what m is drawn for and the defaults are our reading.
+    Deviations. The abstract was at hand and the text was not: the interval, what m is drawn for and the defaults are
+    our reading.
     """
-    replay: dict[str, Any] = {"batch": batch, "start": start, "capacity": capacity, "steps": steps, "noise": noise}
-    smooth: dict[str, Any] = {"smoothing": smoothing, "smoothing_clip": smoothing_clip, "delay": delay}
+    made: Any = td3(
+        gamma=gamma, tau=tau, smoothing=smoothing, smoothing_clip=smoothing_clip, delay=delay, noise=noise, batch=batch,
+        start=start, capacity=capacity, steps=steps, hidden=hidden,
+    )  # fmt: skip
     chance = Schedule(knots=[(0, masked), (anneal, 0.0)]) if anneal else masked
     trunk = ProgramInterval(programs=programs, spread=spread, margin=margin, hidden=hidden)
-    made: Any = td3(gamma=gamma, tau=tau, hidden=hidden, **replay, **smooth)
     return made.but({"sampling.policy_input": BernoulliInput(chance=chance)}, trunk=trunk)  # type: ignore[no-any-return]

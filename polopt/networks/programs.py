@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
@@ -38,8 +36,6 @@ class LinearProgram(Program):
                 "networks.LinearProgram: gains needs rows of one length, and offset a number for each row, found "
                 f"{self.gains!r:.80} and {self.offset!r:.40}"
             )
-        if not all(map(math.isfinite, (*(g for row in self.gains for g in row), *offset))):
-            raise ValueError(f"networks.LinearProgram: gains and offset must be finite, found {self.gains!r:.80}")
         self.register_buffer("_gains", torch.tensor(self.gains), persistent=False)
         self.register_buffer("_offset", torch.tensor(offset), persistent=False)
 

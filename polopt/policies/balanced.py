@@ -8,7 +8,8 @@ from typing import Any
 from torch import Generator, Tensor, nn
 
 from polopt.networks import BalanceActor
-from polopt.policies.heads import Action, SquashedGaussian
+from polopt.policies.head import Action
+from polopt.policies.heads import SquashedGaussian
 
 
 def choose(policy: Any, observation: Tensor, generator: Generator) -> Action:

@@ -29,7 +29,8 @@ from polopt.networks import (
 )
 from polopt.part import build
 from polopt.policies import balanced
-from polopt.policies.heads import LOG_STD, Action, Bounded, HeadError, HeadName, Law, head_of
+from polopt.policies.head import Action, HeadError, HeadName, Law
+from polopt.policies.heads import LOG_STD, Bounded, head_of
 from polopt.policies.normaliser import ObservationNormaliser
 
 __all__ = ["LOG_STD", "Action", "Activation", "NetworkPolicy"]
@@ -107,33 +108,34 @@ class NetworkPolicy(nn.Module):
         self.inputs = dict(inputs or {})
         optional = {"normalise": normalise, "inputs": self.inputs, "privileged": privileged}
         self.settings |= {name: value for name, value in optional.items() if value}
-        generator = torch.Generator().manual_seed(seed)
-        layers = [observations + sum(self.inputs.values()), *self.settings["hidden"]]
-        self.actor: nn.Module
-        self.critic: nn.Module
-        if trunk is None:
-            self.actor = perceptron([*layers, self.head.outputs], activation, 0.01, generator)
-            self.critic = perceptron([layers[0] + privileged, *layers[1:], 1], activation, 1.0, generator)
-        else:
-            trunk = trunk if isinstance(trunk, Trunk) else build(dict(trunk))
-            if normalise and not trunk.normalised:
-                raise ValueError(
-                    f"policy.normalise = true: {trunk!r:.60} reads observations as they are; set it to false"
-                )
-            self.settings["trunk"] = trunk.to_dict()
-            self.actor = trunk.build(self.space, self.head.outputs, generator)
-            self.critic = trunk.build_value(self.space, generator)
+        self.actor, self.critic = self._built(trunk, torch.Generator().manual_seed(seed))
         if residual:
             if name != "gaussian" or trunk is not None or normalise:
                 raise ValueError(_NO_SUM.format(name, trunk, normalise))
             self.settings |= {"residual": True}
             self.actor = ResidualNetwork(self.actor)  # type: ignore[arg-type]
-        if isinstance(self.actor, IntervalActor) and not self.head.takes_interval:
-            raise HeadError(
-                f"policy.head = {name!r} does not act within the interval of {trunk!r:.40}; set it to deterministic"
-            )
         self.log_std = nn.Parameter(torch.zeros(self.head.outputs)) if self.head.free_std else None
         self.normaliser = ObservationNormaliser(observations) if normalise else None
+
+    def _built(self, trunk: Trunk | Mapping[str, Any] | None, generator: Generator) -> tuple[nn.Module, nn.Module]:
+        """Returns new networks of actor and critic, and notes the trunk in the settings."""
+        settings, space = self.settings, self.space
+        if trunk is None:
+            layers = [space.observations + sum(self.inputs.values()), *settings["hidden"]]
+            activation = settings["activation"]
+            actor = perceptron([*layers, self.head.outputs], activation, 0.01, generator)
+            return actor, perceptron([layers[0] + space.privileged, *layers[1:], 1], activation, 1.0, generator)
+        trunk = trunk if isinstance(trunk, Trunk) else build(dict(trunk))
+        name = f"networks.{type(trunk).__name__}"
+        if "normalise" in settings and not trunk.normalised:
+            raise ValueError(f"policy.normalise = true: {name} reads observations as they are; set it to false")
+        settings["trunk"] = trunk.to_dict()
+        built = trunk.build(space, self.head.outputs, generator), trunk.build_value(space, generator)
+        if isinstance(built[0], IntervalActor) and not self.head.takes_interval:
+            raise HeadError(
+                f"policy.head = {self.head.name!r} does not act within the interval of {name}; set it to deterministic"
+            )
+        return built
 
     @property
     def device(self) -> torch.device:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
-from polopt.policies.heads import Action
+from polopt.policies.head import Action
 
 
 class OpenLoop:

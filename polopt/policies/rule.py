@@ -9,7 +9,8 @@ import torch
 from torch import Generator, Tensor
 
 from polopt.networks import Space
-from polopt.policies.heads import Action, HeadName, head_of
+from polopt.policies.head import Action, HeadName
+from polopt.policies.heads import head_of
 
 
 class RulePolicy:

@@ -13,7 +13,8 @@ from polopt.experience import Experience
 from polopt.fields import ExperienceError
 from polopt.methods.dqn import dqn
 from polopt.network_training import NetworkTraining
-from polopt.policies.heads import HeadError, head_of
+from polopt.policies.head import HeadError
+from polopt.policies.heads import head_of
 from polopt.policies.network import NetworkPolicy
 
 F64 = torch.float64

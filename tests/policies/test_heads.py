@@ -19,7 +19,8 @@ from torch.distributions import (
 )
 
 from polopt.experience import Experience
-from polopt.policies.heads import Beta, Dirichlet, HeadError, SquashedGaussian, head_of
+from polopt.policies.head import HeadError
+from polopt.policies.heads import Beta, Dirichlet, SquashedGaussian, head_of
 from polopt.policies.network import NetworkPolicy
 from polopt.policies.normaliser import LIMIT, ObservationNormaliser
 

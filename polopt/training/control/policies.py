@@ -13,7 +13,7 @@ from gymnasium.vector import VectorEnv
 
 from polopt.config import ConfigError
 from polopt.networks import Space, Trunk
-from polopt.policies.heads import HeadError
+from polopt.policies.head import HeadError
 from polopt.policies.network import NetworkPolicy
 from polopt.sampling import PolicyInput
 from polopt.step_source import ACTION_MASK, GOAL_KEYS, PRIVILEGED

@@ -9,7 +9,7 @@ import pydantic
 
 from polopt.config import Config, ConfigError, PlainMap
 from polopt.metrics import frequency_averaged_score
-from polopt.policies.heads import HeadName
+from polopt.policies.head import HeadName
 from polopt.policies.network import Activation
 from polopt.training.control.returns import FrequencyScore, ReturnScore
 from polopt.training.recipe import Recipe
