@@ -48,26 +48,26 @@ def return_of(world: SteppedWorld, policy: NetworkPolicy, seed: int, *, masked: 
 
 
 @effect(
-    "By a program that comes out of a valley half of the time it learns to do so always, where TD3 stays, and so does "
-    "TD3 within the program's interval alone.",
+    "Near a program that comes out of a valley half of the time it learns to come out, where TD3 seldom does.",
     kind="headline",
     method=lambda: of_program(PUMP),
-    controls={"TD3": lambda: td3(**SETTINGS), "the interval, never lifted": lambda: of_program(PUMP, anneal=0)},
+    controls={"TD3": lambda: td3(**SETTINGS)},
     criteria=[More("return", by=0.0)],
-    step_sizes=(3e-4, 1e-3, 3e-3),
-    trials=2,
-    seeds=10,
+    step_sizes=(2.5e-4, 5e-4, 1e-3),
+    trials=3,
+    seeds=15,
     budget="minibatches",
     cost="slow",
     note="The program's own return is 0.48. 2,000 rounds of 8 steps and 2 minibatches; the interval's chance falls "
-    "from 1 to 0 in the first half. Returns are of 200 episodes of most likely actions, of the last control within its "
-    "interval.",
+    "from 1 to 0 in the first half. Returns are of 200 episodes of most likely actions. A quarter of the runs end with "
+    "a saturated actor. With step sizes of 0.0003 to 0.003, chosen by two runs each, it was ahead of TD3 by 0.50 (0.12 "
+    "to 0.88) on ten seeds, and not of itself with an interval that is never lifted, by 0.05 (-0.34 to 0.45): the "
+    "program is good enough to stay near it.",
 )
 def comes_out(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
-    world, given = CarValley(), policy_input_of(algorithm.sampling)
-    always = isinstance(given, BernoulliInput) and given.chance == 1
+    world = CarValley()
     policy = learned(world, algorithm, seed, step_size)
-    return {"return": return_of(world, policy, seed, masked=float(always)), "minibatches": float(ROUNDS * UPDATES)}
+    return {"return": return_of(world, policy, seed), "minibatches": float(ROUNDS * UPDATES)}
 
 
 @claim(
@@ -78,17 +78,18 @@ def comes_out(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str,
 )
 def forgives_a_wrong_program() -> Finding:
     world, shares = BrakingMass(), dict[str, list[float]](lifted=[], never=[])
-    for seed in range(40, 45):
-        most = return_of(world, learned(world, td3(**SETTINGS), seed, 1e-3), seed)
+    for seed in range(40, 50):
+        most = return_of(world, learned(world, td3(**SETTINGS), seed, 3e-4), seed)
         for name, anneal, masked in (("lifted", ROUNDS // 2, 0.0), ("never", 0, 1.0)):
-            policy = learned(world, of_program(WRONG, anneal), seed, 1e-3)
+            policy = learned(world, of_program(WRONG, anneal), seed, 3e-4)
             shares[name].append(return_of(world, policy, seed, masked=masked) / most)
     own, other = (t_interval(shares[name]) for name in ("lifted", "never"))
     return Finding(
         measured={"share of TD3's return": own.estimate, "share, never lifted": other.estimate},
         intervals={"share of TD3's return": (own.low, own.high), "share, never lifted": (other.low, other.high)},
-        criterion="5 seeds: the 95 % interval of the share is above 0.9, and without lifting below it",
+        criterion="10 seeds: the 95 % interval of the share is above 0.9, and without lifting below it",
         holds=own.low > 0.9 > other.high,
+        note="At TD3's published step size. With 0.001 one of five fresh runs did not recover.",
     )
 
 

@@ -46,20 +46,17 @@ def camel(
         mu(s, l, u) = l + (u - l) (tanh f(s, l, u) + 1) / 2
         epsilon_t = masked max(0, 1 - t / anneal)
 
-    within the bounds low and high. mu is learned as in TD3, whose noise is clipped to [l, u], as are the random actions
-    at first; its action at s_next has the interval of s_next, and another draw of m.
+    within the bounds. mu is learned as in TD3; its noise, and the random actions at first, are clipped to [l, u], and its
+    action at s_next to the interval there, with another draw of m. Evaluations act without it.
 
-    programs: policies that are written down, by a person or by a language model; one at least. masked: the chance at
-    first; 0 is TD3. anneal: batches; 0 keeps the chance. hidden: of mu, too. The others: as in `td3`. Evaluations act
-    without the interval. The head must be deterministic.
-
-    Deviations. The abstract was at hand and the text was not: the interval, what m is drawn for and the defaults are
-    our reading.
+    programs: written down, by a person or a language model; one at least. masked: the chance at first; 0 is TD3.
+    anneal: batches; 0 keeps the chance. hidden: of mu, too. The others: as in `td3`. The head must be deterministic.
+    The text was not at hand: the interval, what m is drawn for and the defaults are our reading.
     """
     made: Any = td3(
-        gamma=gamma, tau=tau, smoothing=smoothing, smoothing_clip=smoothing_clip, delay=delay, noise=noise, batch=batch,
-        start=start, capacity=capacity, steps=steps, hidden=hidden,
+        gamma=gamma, tau=tau, smoothing=smoothing, smoothing_clip=smoothing_clip, delay=delay, noise=noise,
+        batch=batch, start=start, capacity=capacity, steps=steps, hidden=hidden,
     )  # fmt: skip
-    chance = Schedule(knots=[(0, masked), (anneal, 0.0)]) if anneal else masked
+    given = BernoulliInput(chance=Schedule(knots=[(0, masked), (anneal, 0.0)]) if anneal else masked)
     trunk = ProgramInterval(programs=programs, spread=spread, margin=margin, hidden=hidden)
-    return made.but({"sampling.policy_input": BernoulliInput(chance=chance)}, trunk=trunk)  # type: ignore[no-any-return]
+    return made.but({"sampling.policy_input": given}, trunk=trunk)  # type: ignore[no-any-return]
