@@ -120,8 +120,8 @@ def interval_of(state: Tensor, spread: float, margin: float) -> tuple[Tensor, Te
 def acts_within() -> Finding:
     outside, least = dict[str, float](), 1.0
     for masked in (1.0, 0.0):
-        made = camel(programs=PROGRAMS, spread=0.5, margin=0.1, masked=masked, anneal=0, noise=0.5, smoothing=0.5,
-                     gamma=1.0, hidden=(8,), start=2000, batch=2000)  # fmt: skip
+        made = camel(programs=PROGRAMS, spread=0.5, margin=0.1, anneal=0, noise=0.5, smoothing=0.5, gamma=1.0,
+                     hidden=(8,), start=2000, batch=2000).but({"sampling.policy_input.chance": masked})  # fmt: skip
         given, world, draw = policy_input_of(made.sampling), BrakingMass(), Generator().manual_seed(0)
         assert given is not None
         policy = NetworkPolicy(observations=2, dimensions=1, head="deterministic", low=[-1.0], high=[1.0],

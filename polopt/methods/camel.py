@@ -26,7 +26,6 @@ def camel(
     programs: tuple[Program, ...] = (),
     margin: float = 0.25,
     spread: float = 1.0,
-    masked: float = 1.0,
     anneal: int = 100_000,
     gamma: float = 0.99,
     tau: float = 0.005,
@@ -44,19 +43,18 @@ def camel(
 
         [l, u] = mean_k c_k(s) -+ (spread std_k c_k(s) + margin half)  if m = 1,  else [low, high]
         mu(s, l, u) = l + (u - l) (tanh f(s, l, u) + 1) / 2
-        epsilon_t = masked max(0, 1 - t / anneal)
+        epsilon_t = max(0, 1 - t / anneal)
 
-    within the bounds. mu is learned as in TD3; its noise, and the random actions at first, are clipped to [l, u], and its
-    action at s_next to the interval there, with another draw of m. Evaluations act without it.
+    within the bounds. mu is learned as in TD3; its noise, and the random actions at first, stay in [l, u], and its
+    action at s_next in the interval there, with another m. Evaluations act without it. The head is deterministic.
 
-    programs: written down, by a person or a language model; one at least. masked: the chance at first; 0 is TD3.
-    anneal: batches; 0 keeps the chance. hidden: of mu, too. The others: as in `td3`. The head must be deterministic.
-    The text was not at hand: the interval, what m is drawn for and the defaults are our reading.
+    programs: written down, by a person or a language model; one at least. anneal: batches; with 0 m stays 1. The others:
+    as in `td3`, hidden of mu, too. The text was not at hand: interval, draws of m and defaults are our reading.
     """
     made: Any = td3(
         gamma=gamma, tau=tau, smoothing=smoothing, smoothing_clip=smoothing_clip, delay=delay, noise=noise,
         batch=batch, start=start, capacity=capacity, steps=steps, hidden=hidden,
     )  # fmt: skip
-    given = BernoulliInput(chance=Schedule(knots=[(0, masked), (anneal, 0.0)]) if anneal else masked)
+    given = BernoulliInput(chance=Schedule(knots=[(0, 1.0), (anneal, 0.0)]) if anneal else 1.0)
     trunk = ProgramInterval(programs=programs, spread=spread, margin=margin, hidden=hidden)
     return made.but({"sampling.policy_input": given}, trunk=trunk)  # type: ignore[no-any-return]
