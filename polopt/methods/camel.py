@@ -48,7 +48,7 @@ def camel(
     within the bounds. mu is learned as in TD3; its noise, and the random actions at first, stay in [l, u], and its
     action at s_next in the interval there, with another m. Evaluations act without it. The head is deterministic.
 
-    programs: written down, by a person or a language model; one at least. anneal: batches; with 0 m stays 1. The others:
+    programs: written down, by a person or a language model; one at least. anneal: batches; with 0 m is 1. The others:
     as in `td3`, hidden of mu, too. The text was not at hand: interval, draws of m and defaults are our reading.
     """
     made: Any = td3(
