@@ -176,7 +176,8 @@ class NetworkEvaluator:
         if not after or self.policy_input is None or name != self.policy_input.name:
             return value
         extras = experience.extras
-        return self.policy_input.after(value, extras["observation"][:, :-1], extras["action"], self.generator)
+        before = extras["observation"][:, :-1]
+        return self.policy_input.after(value, before, extras["action"], self.generator, self.policy)
 
     def _input(self, name: str, experience: Experience, state: Tensor, action: Tensor, after: bool) -> Tensor:
         """Returns an input of a network, by its name among `Network.inputs`."""

@@ -185,7 +185,8 @@ class StepSource:
             return
         if self.policy_input.changes:
             read, device = self._columns["observation"][t], self._given.device
-            self._given = self.policy_input.after(self._given, read.to(device), action.to(device), self.generator)
+            read, action = read.to(device), action.to(device)
+            self._given = self.policy_input.after(self._given, read, action, self.generator, self.policy)
             self._write(f"final_{self.policy_input.name}", t, self._given, steps)
         if begins.any():
             drawn = self.policy_input.draw(int(begins.sum()), self._width, self.generator)

@@ -60,6 +60,6 @@ def returns_at(
             action = plan.act(policy, torch.cat([seen, read], 1), draw, greedy=True).action
             state, reward, _ = world.step(state, action)
             total += reward
-            read = read if given is None else given.after(read, seen, action, draw)
+            read = read if given is None else given.after(read, seen, action, draw, policy)
         found.append(float(total.mean()))
     return found

@@ -142,7 +142,7 @@ class StoredWorldSource:
             self.plan.drop(over[:, 0])
         if self.given is not None:
             drawn = self.given.draw(self.copies, self.width, self.generator)
-            later = self.given.after(self.input, seen["observation"], action, self.generator)
+            later = self.given.after(self.input, seen["observation"], action, self.generator, self.policy)
             self.input = torch.where(over, drawn, later)
 
 

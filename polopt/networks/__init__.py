@@ -10,6 +10,7 @@ from polopt.networks.parts import INPUTS, Network, Space
 from polopt.networks.perceptron import Activation, perceptron
 from polopt.networks.primitives import MovementPrimitive
 from polopt.networks.programs import LinearProgram, Program
+from polopt.networks.recurrent import MemoryNetwork, Recurrent
 from polopt.networks.relabel import Relabel
 from polopt.networks.residual import ResidualNetwork
 from polopt.networks.responses import response_networks
@@ -33,12 +34,14 @@ __all__ = [
     "LearnedNetwork",
     "Limbs",
     "LinearProgram",
+    "MemoryNetwork",
     "MovementPrimitive",
     "Network",
     "PrivilegedValue",
     "Program",
     "ProgramInterval",
     "QNetwork",
+    "Recurrent",
     "Relabel",
     "ResidualNetwork",
     "SequenceActor",

@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -18,9 +18,8 @@ from polopt.experience import Experience
 from polopt.networks import (
     LATENT_OUTPUTS,
     Activation,
-    HistoryActor,
     IntervalActor,
-    PrivilegedValue,
+    MemoryNetwork,
     ResidualNetwork,
     SequenceActor,
     Space,
@@ -28,7 +27,7 @@ from polopt.networks import (
     perceptron,
 )
 from polopt.part import build
-from polopt.policies import balanced
+from polopt.policies import balanced, latents, memories
 from polopt.policies.head import Action, HeadError, HeadName, Law
 from polopt.policies.heads import LOG_STD, Bounded, head_of
 from polopt.policies.normaliser import ObservationNormaliser
@@ -66,8 +65,6 @@ class NetworkPolicy(nn.Module):
 
     tags = frozenset({"head=mlp", "input=state"})
 
-    # Whether each decision is evaluated on its own, so that the decisions of a batch can be its rows.
-    per_decision: ClassVar[bool] = True
     # Whether a learner's passes are compiled.
     compiled = False
 
@@ -138,6 +135,11 @@ class NetworkPolicy(nn.Module):
         return built
 
     @property
+    def per_decision(self) -> bool:
+        """Tests whether each decision is evaluated on its own, so that the decisions of a batch can be its rows."""
+        return not isinstance(self.actor, MemoryNetwork)
+
+    @property
     def device(self) -> torch.device:
         return next(self.parameters()).device
 
@@ -181,8 +183,12 @@ class NetworkPolicy(nn.Module):
 
     def laws(self, experience: Experience) -> Law:
         """Returns the laws of a batch's decisions, tensors [B, T, ...], and of them [A] what no state changes."""
-        observation, T = experience.extras["observation"], experience.mask.shape[1]
-        return self.law(observation[:, :T], experience.extras.get("legal"))
+        observation, extras, T = (
+            experience.extras["observation"],
+            memories.extras_of(self, experience),
+            experience.mask.shape[1],
+        )
+        return self.law(self.state_of(observation[:, :T], extras), extras.get("legal"))
 
     def law_divergence(self, old: Law, new: Law) -> Tensor:
         """Returns KL(old || new) [...] of laws, in nats."""
@@ -269,6 +275,10 @@ class NetworkPolicy(nn.Module):
         """Samples a balance for each observation [..., D]; see `policies.balanced.choose`."""
         return balanced.choose(self, observation, generator)
 
+    def remember(self, memory: Tensor, observation: Tensor, action: Tensor) -> Tensor:
+        """Returns the memories [N, 2 units] after decisions at observations [N, D]; see `policies.memories`."""
+        return memories.remember(self, memory, memories.met_by(self, observation, action)[:, None])[:, 0]
+
     def propose_balanced(self, observation: Tensor, generator: Generator) -> Action:
         """Samples an action at a chosen balance for each observation [..., D]; see `policies.balanced.propose`."""
         return balanced.propose(self, observation, generator)
@@ -296,22 +306,23 @@ class NetworkPolicy(nn.Module):
         needs = frozenset(needs)
         observation, action = experience.extras["observation"], experience.extras["action"]
         T = experience.mask.shape[1]
-        before = self.state_of(observation[:, :T], experience.extras)
-        law = self.law(before, experience.extras.get("legal"))
+        extras = memories.extras_of(self, experience)
+        before = self.state_of(observation[:, :T], extras)
+        law = self.law(before, extras.get("legal"))
         logp = self.head.logp(law, action)
         found: dict[str, Any] = {"entropy": self.head.entropy(law)} if "entropy" in needs else {}
         if "value" in needs:
-            found |= self._values(experience)
+            found |= self._values(experience, extras)
         if needs & {"extras.mean", "extras.log_std"}:
             mean, log_std = law
             found["extras"] = {"mean": mean, "log_std": log_std.expand_as(mean)}
         if needs & LATENT_OUTPUTS:
-            found["extras"] = {**found.get("extras", {}), **self._latent(before, experience.extras, needs)}
+            found["extras"] = {**found.get("extras", {}), **latents.latent_of(self, before, extras, needs)}
         return Evaluation(logp=logp, support=experience.support, **found)
 
-    def _values(self, experience: Experience) -> dict[str, Tensor]:
+    def _values(self, experience: Experience, extras: Mapping[str, Any]) -> dict[str, Tensor]:
         """Returns the values before the decisions, and after them where the batch has what is read there."""
-        observation, extras, T = experience.extras["observation"], experience.extras, experience.mask.shape[1]
+        observation, T = experience.extras["observation"], experience.mask.shape[1]
         after = extras.get("final_observation")
         if self.inputs or "privileged" in self.settings:
             after = observation[:, 1:] if after is None and observation.shape[1] > T else after
@@ -322,18 +333,6 @@ class NetworkPolicy(nn.Module):
             found["final_value"] = self.value(self.valued_state(after, extras, after=True)).detach()
         elif observation.shape[1] > T:
             found["final_value"] = value[:, 1:].detach()
-        return found
-
-    def _latent(self, state: Tensor, extras: Mapping[str, Any], needs: frozenset[str]) -> dict[str, Tensor]:
-        """Returns the law of the actor's latent vector, and the features that are asked for."""
-        if not isinstance(self.actor, HistoryActor):
-            raise ValueError(f"NetworkPolicy: {sorted(needs & LATENT_OUTPUTS)} are of trunk = networks.HistoryEncoder")
-        latent = self.actor.encoded(self.normalised(state))
-        found = {"latent_mean": latent.mean, "latent_log_std": latent.log_std, "predicted_features": latent.predicted}
-        if "extras.privileged_features" in needs:
-            assert isinstance(self.critic, PrivilegedValue)
-            with torch.no_grad():
-                found["privileged_features"] = self.critic.encoder(extras["privileged"].to(state))
         return found
 
     def normalised(self, state: Tensor) -> Tensor:

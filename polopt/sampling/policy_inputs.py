@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Generator, Tensor
@@ -51,9 +51,9 @@ class PolicyInput(Part):
         """Draws the vectors, [count, K], of so many episodes that begin."""
         raise NotImplementedError
 
-    def after(self, value: Tensor, observation: Tensor, action: Tensor, generator: Generator) -> Tensor:
-        """Returns the vectors [..., K] after decisions, [..., A] in the environment's units or choices [...], at
-        observations [..., D]."""
+    def after(self, value: Tensor, observation: Tensor, action: Tensor, generator: Generator, policy: Any) -> Tensor:
+        """Returns the vectors [..., K] after decisions, [..., A] in the environment's units or choices [...], of a
+        policy at observations [..., D]."""
         return value
 
     def most_likely(self, value: Tensor) -> Tensor:
@@ -118,7 +118,7 @@ class LastAction(PolicyInput):
     def draw(self, count: int, width: int, generator: Generator) -> Tensor:
         return torch.zeros(count, width)
 
-    def after(self, value: Tensor, observation: Tensor, action: Tensor, generator: Generator) -> Tensor:
+    def after(self, value: Tensor, observation: Tensor, action: Tensor, generator: Generator, policy: Any) -> Tensor:
         return action.to(value)
 
 
@@ -150,7 +150,7 @@ class EpisodeHistory(PolicyInput):
         drawn = torch.randn(count, self.noise, generator=generator)
         return torch.cat([torch.zeros(count, width - self.noise), drawn], 1)
 
-    def after(self, value: Tensor, observation: Tensor, action: Tensor, generator: Generator) -> Tensor:
+    def after(self, value: Tensor, observation: Tensor, action: Tensor, generator: Generator, policy: Any) -> Tensor:
         window = value[..., : value.shape[-1] - self.noise]
         each = window.shape[-1] // self.length
         if not action.is_floating_point():
@@ -161,6 +161,32 @@ class EpisodeHistory(PolicyInput):
     def most_likely(self, value: Tensor) -> Tensor:
         window, drawn = value.tensor_split([value.shape[-1] - self.noise], -1)
         return torch.cat([window, torch.zeros_like(drawn)], -1)
+
+
+class Memory(PolicyInput):
+    """The memories of a policy and of its value, as `networks.Recurrent` has them: 0 when an episode begins.
+
+    units: numbers in each of the two.
+    """
+
+    name: str = "memory"
+    units: int = 64
+
+    def setup(self) -> None:
+        super().setup()
+        if self.units < 1:
+            raise ValueError(f"sampling.Memory: units must be >= 1, found {self.units}")
+
+    def width(self, sizes: PolicySizes) -> int:
+        return 2 * self.units
+
+    def draw(self, count: int, width: int, generator: Generator) -> Tensor:
+        return torch.zeros(count, width)
+
+    def after(self, value: Tensor, observation: Tensor, action: Tensor, generator: Generator, policy: Any) -> Tensor:
+        with torch.no_grad():
+            found: Tensor = policy.remember(value, observation, action)
+            return found
 
 
 class BernoulliInput(PolicyInput):
@@ -184,7 +210,7 @@ class BernoulliInput(PolicyInput):
     def draw(self, count: int, width: int, generator: Generator) -> Tensor:
         return (torch.rand(count, 1, generator=generator) < now(self.chance)).float()
 
-    def after(self, value: Tensor, observation: Tensor, action: Tensor, generator: Generator) -> Tensor:
+    def after(self, value: Tensor, observation: Tensor, action: Tensor, generator: Generator, policy: Any) -> Tensor:
         return (torch.rand(value.shape, generator=generator) < now(self.chance)).to(value)
 
     def most_likely(self, value: Tensor) -> Tensor:

@@ -155,7 +155,7 @@ def test_the_flag_is_drawn_anew_by_a_chance_that_falls() -> None:
     part, draw = BernoulliInput(chance=Schedule(knots=[(0, 0.75), (2, 0.25)])), Generator().manual_seed(0)
     first, nothing = part.draw(4000, 1, draw), torch.zeros(4000, 1)
     for share in (0.75, 0.5, 0.25):
-        drawn = part.after(first, torch.zeros(4000, 2), torch.zeros(4000, 2), draw)
+        drawn = part.after(first, torch.zeros(4000, 2), torch.zeros(4000, 2), draw, None)
         assert drawn.unique().tolist() == [0.0, 1.0]
         assert part.metrics(drawn) == {"masked": float(drawn.mean())}
         assert abs(float(drawn.mean()) - share) < 0.03

@@ -69,7 +69,7 @@ def _played(
                 read = policy.state_of(seen, {policy_input.name: given})
             action = policy.act(read, generator, greedy=greedy, legal=legal).action
             if policy_input is not None and given is not None:
-                given = policy_input.after(given, seen, action, generator)
+                given = policy_input.after(given, seen, action, generator, policy)
             found, _, terminated, truncated, _ = environments.step(within(environments, action, native=False))
             if terminated[0] or truncated[0]:
                 break

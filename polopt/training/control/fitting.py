@@ -11,7 +11,7 @@ from polopt.networks import LATENT_OUTPUTS, HistoryActor, PrivilegedValue
 from polopt.outputs import POLICY, output_of
 from polopt.policies.heads import Bounded
 from polopt.policies.network import NetworkPolicy
-from polopt.sampling import TransitionReplay
+from polopt.sampling import Fragments, TransitionReplay
 from polopt.step_source import ACTION_MASK, PRIVILEGED
 
 
@@ -29,6 +29,7 @@ def check_fit(
     _check_networks(stage, algorithm, policy)
     _check_latent(stage, algorithm, policy)
     _check_exploration(stage, algorithm, policy, environments)
+    _check_memory(stage, algorithm, policy)
     if "logged_transitions" in algorithm.sampling.source_capabilities and not logged:
         raise ConfigError(
             f"stages.{stage}: it learns from logged transitions; set transitions to a file of them, or to the "
@@ -111,6 +112,20 @@ def _check_latent(stage: str, algorithm: Algorithm, policy: NetworkPolicy) -> No
             f"observations have no entry {PRIVILEGED!r}; make them a Dict of observation and {PRIVILEGED}, a Box of "
             "what is hidden from the policy, or take another method, as ppo"
         )
+
+
+def _check_memory(stage: str, algorithm: Algorithm, policy: NetworkPolicy) -> None:
+    """Refuses what reads single decisions of a policy whose memory is learned through the decisions of a fragment."""
+    if policy.per_decision:
+        return
+    sampling = f"{type(algorithm.sampling).__module__.split('.')[1]}.{type(algorithm.sampling).__name__}"
+    if type(algorithm.sampling) is not Fragments:
+        raise ConfigError(
+            f"stages.{stage}: a policy with a memory learns from whole fragments, and {sampling} has single decisions; "
+            "take a method of sampling.Fragments, as ppo, or sampling.EpisodeHistory for sampling.policy_input"
+        )
+    if policy.compiled:
+        raise ConfigError("compiled = true is for single decisions, and a memory for whole fragments; set it to false")
 
 
 def _check_exploration(stage: str, algorithm: Algorithm, policy: NetworkPolicy, environments: VectorEnv) -> None:
