@@ -60,11 +60,11 @@ def return_of(world: SteppedWorld, policy: NetworkPolicy, seed: int, *, masked: 
     cost="slow",
     refuted=True,
     note="The program's own return is 0.48. 2,000 rounds of 8 steps and 2 minibatches; the interval's chance falls "
-    "from 1 to 0 in the first half. Returns are of 200 episodes of most likely actions. It is ahead of TD3 on 11 of "
-    "15 seeds, by 0.35 (-0.10 to 0.80): runs come out always or never, as actors saturate before the critic knows of the "
-    "goal, and stay so; random actions at first help TD3 out in a third of the runs. In the look before, with step sizes "
-    "of 0.0003 to 0.003 chosen by two runs each, it was ahead by 0.50 (0.12 to 0.88) on ten seeds, and by 0.05 (-0.34 "
-    "to 0.45) of itself with an interval that is never lifted: this program is good enough to stay near it.",
+    "from 1 to 0 in the first half. Returns are of 200 episodes of most likely actions. It is ahead of TD3 on 11 of 15 "
+    "seeds, by 0.35 (-0.10 to 0.80): runs come out always or never, as actors saturate before the critic knows of the "
+    "goal, and stay so; random actions at first help TD3 out in a third of the runs. With step sizes of 0.0003 to 0.003, "
+    "chosen by two runs each, it was ahead by 0.50 (0.12 to 0.88) on ten other seeds, and by 0.05 (-0.34 to 0.45) of "
+    "itself with an interval that is never lifted: this program is good enough to stay near it.",
 )
 def comes_out(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
     world = CarValley()
