@@ -171,11 +171,14 @@ class NetworkEvaluator:
         return given
 
     def _given(self, name: str, experience: Experience, after: bool) -> Tensor:
-        """Returns a column; of the policy's input, the one after the decision if `after`."""
-        value: Tensor = experience.extras[name]
-        if not after or self.policy_input is None or name != self.policy_input.name:
-            return value
+        """Returns a column; if `after`, as it is after the decision."""
         extras = experience.extras
+        value: Tensor = extras[name]
+        if not after:
+            return value
+        if self.policy_input is None or name != self.policy_input.name:
+            later: Tensor = extras.get(f"final_{name}", value)
+            return later
         before = extras["observation"][:, :-1]
         return self.policy_input.after(value, before, extras["action"], self.generator, self.policy)
 

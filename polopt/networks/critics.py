@@ -93,7 +93,8 @@ class QNetwork(Network):
     hidden: widths of their hidden layers.
     activation: between the layers.
     layer_norm: whether each hidden layer is normalised before its activation.
-    policy_inputs: inputs of the policy, by name, that are read beside the observation.
+    policy_inputs: inputs of the policy, by name, that are read beside the observation; and `privileged`, what the
+        environment tells beside it and the policy does not read.
     """
 
     heads: int = 2
@@ -108,6 +109,9 @@ class QNetwork(Network):
 
     def setup(self) -> None:
         _check(self, self.hidden, self.heads)
+
+    def check(self, space: Space) -> None:
+        space.width_of(self.policy_inputs)
 
     def build(self, space: Space, generator: torch.Generator) -> nn.Module:
         inputs, outputs = space.observations + space.width_of(self.policy_inputs), space.actions or 1

@@ -33,18 +33,19 @@ class Space(NamedTuple):
     privileged: int = 0
 
     def width_of(self, columns: Iterable[str]) -> int:
-        """Returns the numbers in these inputs together.
+        """Returns the numbers in these inputs, and in `privileged`, together.
 
         Raises:
-            ValueError: the policy has no input of such a name.
+            ValueError: the policy has no input of such a name, or the environment tells nothing.
         """
-        widths = dict(self.inputs)
+        widths = dict(self.inputs) | ({"privileged": self.privileged} if self.privileged else {})
         for name in columns:
             if name not in widths:
-                raise ValueError(
-                    f"a network reads {name!r:.40} beside the observation, and the policy's inputs are "
-                    f"{sorted(widths) or 'none'}; set sampling.policy_input to a part of that name"
-                )
+                fix = f"set sampling.policy_input to a part with name = {name}"
+                if name == "privileged":
+                    fix = "give the environment's observations an entry of that name"
+                found = sorted(widths) or "nothing"
+                raise ValueError(f"a network reads {name!r:.40} beside the observation, and there is {found}; {fix}")
         return sum(widths[name] for name in columns)
 
 

@@ -183,8 +183,8 @@ def spanning(columns: Mapping[str, Tensor], place: Tensor, n_steps: int, gamma: 
         its episode's next one, 0 where there is none; the last row is followed by the first one.
     gamma: discount; not None, the result has `discount` [M], gamma^k of k decisions.
 
-    With k <= n_steps decisions the reward is sum_(i < k) gamma^i r_i, and next_observation, terminated and truncated
-    are those of the last one.
+    With k <= n_steps decisions the reward is sum_(i < k) gamma^i r_i, and next_observation, terminated, truncated and
+    columns `final_NAME` are those of the last one.
     """
     found = {name: column[place] for name, column in columns.items() if name != "following"}
     if gamma is None:
@@ -197,5 +197,6 @@ def spanning(columns: Mapping[str, Tensor], place: Tensor, n_steps: int, gamma: 
         last = torch.where(going, (last + step) % len(columns["reward"]), last)
         reward += torch.where(going, discount * columns["reward"][last], 0)
         discount = torch.where(going, discount * gamma, discount)
-    ends = {name: columns[name][last] for name in ("next_observation", "terminated", "truncated")}
+    after = ("next_observation", "terminated", "truncated", *(name for name in columns if name.startswith("final_")))
+    ends = {name: columns[name][last] for name in after}
     return found | ends | {"reward": reward, "discount": discount}

@@ -90,8 +90,13 @@ def _check_head(stage: str, algorithm: Algorithm, policy: NetworkPolicy, environ
 
 
 def _check_networks(stage: str, algorithm: Algorithm, policy: NetworkPolicy) -> None:
-    """Refuses networks that do not fit the policy."""
+    """Refuses networks that do not fit the policy, or read what a log has not."""
     for spec in algorithm.networks:
+        if f"extras.{PRIVILEGED}" in spec.network.inputs and getattr(algorithm.sampling, "logged", False):
+            raise ConfigError(
+                f"stages.{stage}: the network {spec.name!r} reads {PRIVILEGED}, which no log has; set sampling.logged "
+                "to 0, or leave it out of the network's policy_inputs"
+            )
         try:
             spec.network.check(policy.space)
         except ValueError as error:

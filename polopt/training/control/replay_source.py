@@ -14,7 +14,7 @@ from polopt.experience import Experience
 from polopt.policies.explorers import EpsilonGreedyPolicy, NoisyPolicy, UniformPolicy
 from polopt.policies.network import NetworkPolicy
 from polopt.sampling import PolicyInput, WeightedLog, spanning, transition_rows
-from polopt.step_source import StepSource
+from polopt.step_source import PRIVILEGED, StepSource
 from polopt.training.control.transition_store import TransitionStore
 
 
@@ -161,7 +161,8 @@ class ReplaySource(StepSource):
         number = mask.nonzero()[:, 0]
         following = torch.zeros_like(number)
         following[:-1] = ((number[1:] == number[:-1]) & ~(played.terminated | played.truncated)[mask][:-1]).long()
-        given = () if self.policy_input is None else (self.policy_input.name,)
+        given = [] if self.policy_input is None else [self.policy_input.name]
+        given += [name for name in (PRIVILEGED, f"final_{PRIVILEGED}") if name in extras]
         return {
             "observation": extras["observation"][:, :-1][mask],
             "next_observation": extras.get("final_observation", extras["observation"][:, 1:])[mask],
