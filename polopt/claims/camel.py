@@ -185,7 +185,7 @@ def limits() -> Finding:
 @mutation("no decision is near the programs", kills=acts_within)
 def never_masked(replace: Replace) -> None:
     replace(BernoulliInput, "draw", lambda self, count, width, generator: torch.zeros(count, 1))
-    replace(BernoulliInput, "after", lambda self, value, observation, action, generator: torch.zeros_like(value))
+    replace(BernoulliInput, "after", lambda self, value, *rest: torch.zeros_like(value))
 
 
 @mutation("noise of what is played is clipped to the bounds alone", kills=acts_within)

@@ -102,7 +102,7 @@ def test_it_is_resumed_bit_for_bit(tmp_path: Path) -> None:
 
 def test_an_environment_that_tells_nothing_is_refused(tmp_path: Path) -> None:
     told = changes(environment={"id": "Pendulum-v1"})
-    with pytest.raises(ConfigError, match=r"the network 'critic': .*'privileged'.* give the environment's observations"):
+    with pytest.raises(ConfigError, match=r"the network 'critic': .*'privileged'.* give the environment's obs"):
         train(recipe(**told), tmp_path / "run")
 
 
