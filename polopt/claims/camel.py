@@ -19,7 +19,8 @@ from polopt.metrics import t_interval
 from polopt.network_evaluation import NetworkEvaluator
 from polopt.network_training import NetworkTraining
 from polopt.networks import LinearProgram, Program
-from polopt.policies import explorers
+from polopt.policies.explorers import NoisyPolicy
+from polopt.policies.head import Action
 from polopt.policies.network import NetworkPolicy
 from polopt.sampling import BernoulliInput, policy_input_of
 
@@ -190,7 +191,12 @@ def never_masked(replace: Replace) -> None:
 
 @mutation("noise of what is played is clipped to the bounds alone", kills=acts_within)
 def played_beyond(replace: Replace) -> None:
-    replace(explorers, "limits_of", lambda policy, observation, bounds: bounds)
+    def act(self: NoisyPolicy, observation: Tensor, generator: Generator, **settings: Any) -> Action:
+        action = self._policy.act(observation, generator, greedy=True).action
+        noise = torch.randn(action.shape, generator=generator) * self._noise
+        return Action((action + noise).clamp(*self._bounds), action.new_zeros(len(action)))
+
+    replace(NoisyPolicy, "act", act)
 
 
 @mutation("noise of targets is clipped to the bounds alone", kills=acts_within)

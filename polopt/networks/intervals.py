@@ -41,12 +41,12 @@ class IntervalActor(nn.Module):
         self.register_buffer("high", torch.tensor([*high]), persistent=False)
 
     def forward(self, seen: Tensor) -> Tensor:
-        """Returns the outputs [..., outputs] for observations [..., D] and, behind them, whether the interval is that
-        of the programs, [..., 1], else the bounds."""
+        """Returns the outputs and the ends of the interval, [..., 3 A], for observations [..., D] and, behind them,
+        whether the interval is that of the programs, [..., 1], else the bounds."""
         middle, half = (self.low + self.high) / 2, (self.high - self.low) / 2
-        scaled = (self.interval(seen) - middle) / half
-        found: Tensor = self.network(torch.cat([seen[..., :-1], scaled.flatten(-2)], -1))
-        return found
+        interval = self.interval(seen)
+        found: Tensor = self.network(torch.cat([seen[..., :-1], ((interval - middle) / half).flatten(-2)], -1))
+        return torch.cat([found, interval.flatten(-2)], -1)
 
     def interval(self, seen: Tensor) -> Tensor:
         """Returns the least and the largest action, [..., 2, A], in the environment's units.

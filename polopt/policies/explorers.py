@@ -18,6 +18,7 @@ class UniformPolicy:
         self.device, self.head, self._space = policy.device, policy.head, policy.space
         self._policy, self._bounds = policy, (low, high)
 
+    @torch.no_grad()
     def act(
         self, observation: Tensor, generator: Generator, *, greedy: bool = False, legal: Tensor | None = None
     ) -> Action:
@@ -27,7 +28,9 @@ class UniformPolicy:
             chance = torch.ones(count, choices) if legal is None else legal.float()
             action = torch.multinomial(chance, 1, generator=generator)[:, 0]
             return Action(action, -chance.sum(1).log())
-        low, high = limits_of(self._policy, observation, self._bounds)
+        low, high = self._bounds
+        if self.head.takes_interval:
+            low, high = self.head.limits(self._policy.law(observation)) or self._bounds
         width = high - low
         action = low + width * torch.rand(count, width.shape[-1], generator=generator).to(width)
         return Action(action, -width.log().sum(-1).expand(count))
@@ -44,13 +47,14 @@ class NoisyPolicy:
         self.device, self.head, self._policy = policy.device, policy.head, policy
         self._bounds, self._noise = (low, high), noise * (high - low) / 2
 
+    @torch.no_grad()
     def act(
         self, observation: Tensor, generator: Generator, *, greedy: bool = False, legal: Tensor | None = None
     ) -> Action:
         """Samples an action for each observation, [N, D]."""
-        action = self._policy.act(observation, generator, greedy=True).action
+        law = self._policy.law(observation)
+        action, (low, high) = self.head.mode(law), self.head.limits(law) or self._bounds
         noise = torch.randn(action.shape, generator=generator).to(action) * self._noise
-        low, high = limits_of(self._policy, observation, self._bounds)
         return Action((action + noise).clamp(low, high), action.new_zeros(len(action)))
 
 
@@ -70,10 +74,3 @@ class EpsilonGreedyPolicy:
         other = self._uniform.act(observation, generator, legal=legal).action.to(best)
         explores = torch.rand(len(best), generator=generator).to(best.device) < self._epsilon
         return Action(torch.where(explores, other, best), observation.new_zeros(len(best)))
-
-
-def limits_of(policy: NetworkPolicy, observation: Tensor, bounds: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-    """Returns the least and the largest actions, [A] or [N, A]: of the interval that a policy acts in after each
-    observation [N, D], if there is one, else the bounds."""
-    interval = policy.interval(observation)
-    return bounds if interval is None else (interval[:, 0], interval[:, 1])

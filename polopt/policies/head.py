@@ -39,7 +39,7 @@ class Head(nn.Module):
     stochastic: whether decisions have log-probabilities; those of a head without are 0, without meaning.
     support: of its log-probabilities; log-densities may be above 0.
     whole_box: whether any action of the space is one of the head's.
-    takes_interval: whether it acts within an interval of the box that a state determines.
+    takes_interval: whether it acts within an interval of the box that an actor determines by the state.
     """
 
     name: HeadName
@@ -52,8 +52,8 @@ class Head(nn.Module):
     takes_interval = False
 
     def law(self, output: Tensor, log_std: Tensor | None = None, legal: Tensor | None = None) -> Law:
-        """Returns the law for network outputs [..., outputs]. legal: [..., n] bool, the choices that may be taken; of a
-        head with `takes_interval` [..., 2, A], the least and the largest action."""
+        """Returns the law for network outputs [..., outputs], behind which an actor with an interval gives its ends.
+        legal: [..., n] bool, the choices that may be taken."""
         raise NotImplementedError
 
     def sample(self, law: Law, generator: Generator) -> Action:

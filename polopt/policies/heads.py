@@ -287,7 +287,7 @@ class Deterministic(Bounded):
         self.outputs = len(low)
 
     def law(self, output: Tensor, log_std: Tensor | None = None, legal: Tensor | None = None) -> Law:
-        return (output,) if legal is None else (output, *legal.unbind(-2))
+        return output.chunk(output.shape[-1] // self.outputs, -1)
 
     def sample(self, law: Law, generator: Generator) -> Action:
         action = self.mode(law)

@@ -173,13 +173,7 @@ class NetworkPolicy(nn.Module):
     def law(self, observation: Tensor, legal: Tensor | None = None) -> Law:
         """Returns the law of the decision after each observation [..., D], with the policy's inputs behind it, as
         `state_of` returns them, here and in the methods below. legal: [..., n] bool, choices to take."""
-        legal = self.interval(observation) if legal is None else legal
         return self.head.law(self.actor(self.normalised(observation)), self.log_std, legal)
-
-    def interval(self, observation: Tensor) -> Tensor | None:
-        """Returns the least and the largest action after each observation, [..., 2, A], of an actor that acts within an
-        interval; None of another one, whose actions are any of the space."""
-        return self.actor.interval(observation) if isinstance(self.actor, IntervalActor) else None
 
     def laws(self, experience: Experience) -> Law:
         """Returns the laws of a batch's decisions, tensors [B, T, ...], and of them [A] what no state changes."""

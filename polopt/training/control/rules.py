@@ -54,6 +54,9 @@ class RulesOf:
     def policies(self) -> dict[str, RulePolicy]:
         """Returns the rules as policies, by name."""
         for name in self.rules.keys() - self._prepared.keys():
-            rule = self.rules[name].prepare(self.environments.unwrapped)
+            try:
+                rule = self.rules[name].prepare(self.environments.unwrapped)
+            except ValueError as error:
+                raise ConfigError(f"evaluation.rules.{name}: {short_message(error)}") from None
             self._prepared[name] = RulePolicy(rule, self.space, self.device)
         return {name: self._prepared[name] for name in self.rules}

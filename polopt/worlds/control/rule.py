@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -52,6 +53,18 @@ class ProgramRule(ControlRule):
     """A program that methods act near, played by itself."""
 
     program: Program
+
+    def check(self, world: Any) -> None:
+        seen, decided = world.single_observation_space, world.single_action_space
+        if seen.shape is None:  # of several entries
+            return
+        with torch.no_grad():
+            found = self.program(torch.zeros(2, math.prod(seen.shape)))
+        if hasattr(decided, "n") or found.shape[1:] != (math.prod(decided.shape),):
+            raise ValueError(
+                f"{type(self.program).__name__} must return vectors of the environment's actions, {decided}, found "
+                f"{[*found.shape]} for two observations"
+            )
 
     def forward(self, observation: Tensor, generator: Generator) -> Tensor:
         found: Tensor = self.program(observation)

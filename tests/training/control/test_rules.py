@@ -32,6 +32,13 @@ RECIPE: dict[str, Any] = {
 }
 
 
+def program(gains: list[list[float]]) -> dict[str, Any]:
+    return {
+        "part": "polopt.worlds.control:ProgramRule",
+        "program": {"part": "networks.LinearProgram", "gains": gains},
+    }
+
+
 def recipe(tmp_path: Path, **changes: Any) -> Path:
     path = tmp_path / "recipe.json"
     path.write_text(json.dumps(RECIPE | changes))
@@ -90,6 +97,8 @@ def test_a_quick_evaluation_leaves_rules_out(tmp_path: Path) -> None:
         ({"part": "polopt.worlds.control:ConstantMortalty"}, "has no 'ConstantMortalty'; did you mean"),
         ({"part": "credit.GAE"}, "give a part that is a rule"),
         ({"part": "polopt.worlds.control:ConstantMortality", "fractions": 1}, "no setting 'fractions'"),
+        (program([[1.0, 2.0]]), "gains has rows of 2 numbers, and an observation has 1"),
+        (program([[1.0], [2.0]]), "LinearProgram must return vectors of the environment's actions"),
     ],
 )
 def test_other_rules_are_refused_at_the_door(rule: dict[str, Any], sentence: str, tmp_path: Path) -> None:
@@ -103,6 +112,21 @@ def test_a_recipe_without_rules_is_written_as_before(tmp_path: Path) -> None:
     text = recipes.load(recipe(tmp_path)).to_yaml()
     (tmp_path / "again.yaml").write_text(text)
     assert recipes.load(tmp_path / "again.yaml").to_yaml() == text
+
+
+class Unprepared(ConstantMortality):
+    """A rule that cannot be prepared."""
+
+    def prepare(self, world: Any) -> Any:
+        raise ValueError("no such fish")
+
+
+def test_a_rule_that_cannot_be_prepared_is_named(tmp_path: Path) -> None:
+    rule = {"part": "test_rules:Unprepared", "fraction": 0.1}
+    domain = ControlDomain(recipes.load(recipe(tmp_path, evaluation={"problems": 2, "rules": {"r": rule}})))  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"evaluation\.rules\.r: no such fish"):
+        domain.score("rl", 2, 0)
+    domain.close()
 
 
 def test_an_optimum_must_be_prepared() -> None:
