@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 import torch
@@ -92,6 +92,41 @@ class StepWorld(VectorEnv[Tensor, Tensor, Tensor]):
             self.begin(rows)
             observation = self.observe()
         return observation, reward, terminated, truncated, info
+
+    def unroll(self, act: Callable[[Tensor], Tensor], *, seed: int, steps: int | None = None) -> tuple[Tensor, Tensor]:
+        """Plays an episode of as many copies in a new world of the same settings, so that rewards have a gradient
+        through the states between, where `advance` has one: that of the pathwise estimator, Mohamed et al. 2020, arXiv
+        1906.10652.
+
+        act: from observations [N, D] to actions, [N, A] or [N]. seed: of the world. steps: T; None is the horizon.
+
+        Returns rewards [N, T], 0 after the end of an episode, and whether each step was of it, [N, T] bool.
+
+        Raises:
+            ValueError: steps is not in 1 .. horizon; or actions have a gradient and rewards have none.
+        """
+        steps = self.horizon if steps is None else steps
+        if not 1 <= steps <= self.horizon:
+            raise ValueError(f"{type(self).__name__}.unroll: steps must be in 1 to {self.horizon}, found {steps}")
+        world, learns = self.again(self.num_envs), False
+        shown: Any = world.reset(seed=seed)[0]
+        alive = [torch.ones(self.num_envs, dtype=torch.bool, device=self.device)]
+        rewards = list[Tensor]()
+        for _ in range(steps):
+            action = act(states(shown))
+            learns |= action.requires_grad
+            reward, terminated = world.advance(action)
+            world.time += 1
+            rewards.append(torch.where(alive[-1], reward, 0))
+            alive.append(alive[-1] & ~terminated)
+            shown = world.observe()
+        found = torch.stack(rewards, 1)
+        if learns and not found.requires_grad:
+            raise ValueError(
+                f"{type(self).__name__}.unroll: its rewards have no gradient in the actions; take a method of "
+                "fragments, as ppo"
+            )
+        return found, torch.stack(alive[:-1], 1)
 
     def uniform(self, *shape: int) -> Tensor:
         """Returns numbers uniform on [0, 1)."""
