@@ -117,6 +117,8 @@ EXTRAS: dict[str, Extra] = {
         Extra(
             "final_last_action", ("B", "T", "A"), "float", "last action after each decision, which is that", _CONTROL
         ),
+        Extra("final_masked", ("B", "T", "1"), "float", "`masked` after each decision", _CONTROL),
+        Extra("final_memory", ("B", "T", "K"), "float", "memories after each decision, of the episode", _CONTROL),
         Extra(
             "final_observation",
             ("B", "T", "D"),
@@ -169,6 +171,7 @@ EXTRAS: dict[str, Extra] = {
         Extra("level", _B, "int", "depth of the row's prompt in its tree, from 0", "methods.spo_tree.TreeRollouts"),
         Extra("log_std", ("B", "T", "A"), "float", "logarithm of a decision's standard deviations", "Gaussian heads"),
         Extra("logged", _BT, "bool", "whether the decision is of a log, and not played", "`sampling.FragmentsAndLog`"),
+        Extra("masked", ("B", "T", "1"), "float", "whether a decision is within a program's interval", _CONTROL),
         Extra(
             "mean",
             ("B", "T", "..."),
@@ -176,6 +179,7 @@ EXTRAS: dict[str, Extra] = {
             "mean of the Gaussian that each decision was drawn from",
             "Gaussian policies",
         ),
+        Extra("memory", ("B", "T", "K"), "float", "memories of actor and critic before each decision", _CONTROL),
         Extra("mismatched", _B, "bool", "rows that hold an answer to another prompt", "sampling.RatedAnswers"),
         Extra(
             "mixture", ("B", "T", "V"), "float", "points of the simplex that were read and decided", "policies.mixture"
