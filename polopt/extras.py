@@ -27,7 +27,7 @@ class Extra(NamedTuple):
     writer: str
 
     def problem(self, value: Any, rows: int, decisions: int) -> str | None:
-        """What such an entry must be, if this value is not one; None if it is."""
+        """Returns what such an entry must be, if this value is not one; None if it is."""
         if self.kind == "list":
             return None if isinstance(value, list | tuple) else f"a list of B = {rows} entries"
         known = {"B": rows, "T": decisions}

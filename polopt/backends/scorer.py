@@ -84,7 +84,7 @@ class TextScorer(nn.Module):
 
     @property
     def compares(self) -> bool:
-        """Whether it reads a reference."""
+        """Tests whether the scorer reads a reference."""
         return self.shape.compares
 
     @property

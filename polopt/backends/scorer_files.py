@@ -22,7 +22,7 @@ PREFERENCE = "preference.json"
 
 @dataclasses.dataclass(frozen=True)
 class PreferenceFit:
-    """How a fitted scorer's outputs are read.
+    """The reading of a fitted scorer's outputs.
 
     kind: of the preference model, a name in `preference_models.KINDS`.
     temperature: the divisor of margins with which probabilities are calibrated.

@@ -1,4 +1,4 @@
-"""What `polopt check` finds of a metric: of an off-policy one on logs of a small problem whose truth is known."""
+"""The findings of `polopt check` on a metric: of an off-policy one on logs of a small problem whose truth is known."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def dialogues(seed: int, shared: bool) -> tuple[TokenTree, TabularPolicy]:
 
 @dataclasses.dataclass(frozen=True)
 class Trained:
-    """How a policy is trained. offline: conversations are those of the first policy, which the present one only
+    """The training of a policy. offline: conversations are those of the first policy, which the present one only
     continues."""
 
     algorithm: Algorithm

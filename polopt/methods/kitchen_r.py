@@ -1,4 +1,4 @@
-"""Which level of a hierarchy fails: planner and controller alone, both together, and what their product predicts."""
+"""Kitchen-R: success of planner and controller alone and of both together, beside what their product predicts."""
 
 from __future__ import annotations
 

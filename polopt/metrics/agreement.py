@@ -87,7 +87,7 @@ class PreferenceLabels:
 
 @dataclasses.dataclass(frozen=True)
 class AnnotatorAgreement:
-    """How far annotators agree on which of two answers is better.
+    """The agreement of annotators on which of two answers is better.
 
     names, counts: the annotators and their numbers of rows. shared: pairs that two or more of them labelled.
     alpha: Krippendorff's alpha of all labels, None without shared pairs. kappa: Cohen's kappa of each two annotators

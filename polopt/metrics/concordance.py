@@ -13,7 +13,7 @@ from polopt.metrics.intervals import Interval, wilson
 
 @dataclasses.dataclass(frozen=True)
 class Concordance:
-    """How well a score orders rows of known labels.
+    """The order of rows of known labels by a score, and its errors.
 
     overall: the share of pairs of different labels that the score orders as the labels do, ties counting half; of two
         labels the area under the ROC curve. Its interval is the jackknife's over rows, and Wilson's of the smaller

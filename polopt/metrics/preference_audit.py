@@ -1,4 +1,4 @@
-"""What is wrong with a set of preference pairs, before anything is trained on it."""
+"""Faults of a set of preference pairs, before anything is trained on it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far a learner's states are from a demonstrator's, and the bound by the divergence of their actions."""
+"""The distance of a learner's states from a demonstrator's, and the bound by the divergence of their actions."""
 
 from __future__ import annotations
 

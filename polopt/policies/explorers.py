@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Generator, Tensor
 
-from polopt.policies.network import Action, NetworkPolicy
+from polopt.policies.head import Action
+from polopt.policies.network import NetworkPolicy
 
 
 class UniformPolicy:

@@ -177,12 +177,8 @@ class NetworkPolicy(nn.Module):
 
     def laws(self, experience: Experience) -> Law:
         """Returns the laws of a batch's decisions, tensors [B, T, ...], and of them [A] what no state changes."""
-        observation, extras, T = (
-            experience.extras["observation"],
-            memories.extras_of(self, experience),
-            experience.mask.shape[1],
-        )
-        return self.law(self.state_of(observation[:, :T], extras), extras.get("legal"))
+        extras, T = memories.extras_of(self, experience), experience.mask.shape[1]
+        return self.law(self.state_of(extras["observation"][:, :T], extras), extras.get("legal"))
 
     def law_divergence(self, old: Law, new: Law) -> Tensor:
         """Returns KL(old || new) [...] of laws, in nats."""

@@ -8,7 +8,7 @@ FOLDER = Path(__file__).parent
 
 
 def names() -> list[str]:
-    """Their names, as `polopt train NAME` takes them."""
+    """Returns the recipes' names, as `polopt train NAME` takes them."""
     return sorted(path.stem for path in FOLDER.glob("*.yaml"))
 
 

@@ -16,8 +16,8 @@ from polopt.solvers.solver import Solver, State
 
 @dataclasses.dataclass(frozen=True)
 class ChoiceEstimates:
-    """What was learned from choices. Q and reward are the human's, [H, S, A]; bonus is the width that pessimism takes
-    off, and policy the greedy one, [H, S, A]."""
+    """The result of learning from choices. Q and reward are the human's, [H, S, A]; bonus is the width that pessimism
+    takes off, and policy the greedy one, [H, S, A]."""
 
     q: Tensor
     reward: Tensor

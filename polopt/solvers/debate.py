@@ -288,7 +288,7 @@ class FittedQ(OfflineLearner):
 
 @dataclasses.dataclass(frozen=True)
 class DebateFindings:
-    """What was learned from debates.
+    """The result of learning from debates.
 
     won: [S, A] how probably an action wins the debate against the baseline's. policy: [S, A].
     value: the policy's mean reward, and value_alone that of the policy of the environment's reward alone.

@@ -119,7 +119,7 @@ class WeightedImitation(Part):
 
 @dataclasses.dataclass(frozen=True)
 class TransferFindings:
-    """What was learned of a transfer.
+    """The result of a transfer.
 
     cost: [R] of each coupling, in squares of the largest distance. share: [R] its share in the labels. labels: [M, M]
     the transferred probability that j is preferred to l. returns: [M] the reward's mean return. confidence: the mean of

@@ -1,4 +1,4 @@
-"""How good a preference model is on pairs that it has not seen: accuracy, log loss, calibration."""
+"""The quality of a preference model on pairs that it has not seen: accuracy, log loss, calibration."""
 
 from __future__ import annotations
 

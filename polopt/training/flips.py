@@ -1,4 +1,4 @@
-"""Which preference pairs an objective can turn from a reference policy, before anything is trained."""
+"""Preference pairs that an objective can turn from a reference policy, before anything is trained."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def _learns_from_pairs(algorithm: Algorithm) -> bool:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Flips:
-    """Which pairs an objective leaves ranked wrong, at a target loss a pair.
+    """The pairs that an objective leaves ranked wrong, at a target loss a pair.
 
     lines: [N] of the pairs. measured: the metric `ranking-accuracy` with the objective's loss. source: the folder that
     computed the reference's log-probabilities, None: the file's own. target_loss, target_margin: the loss, and the

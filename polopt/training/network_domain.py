@@ -1,4 +1,4 @@
-"""What the domains of small network policies, trained in one process, have in common."""
+"""The common ground of domains of small network policies, trained in one process."""
 
 from __future__ import annotations
 

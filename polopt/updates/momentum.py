@@ -175,7 +175,7 @@ class HessianStepper(MomentumStepper):
 
     @property
     def phase(self) -> Literal["hessian", "gradient"]:
-        """What the next batch estimates."""
+        """The quantities that the next batch estimates."""
         return "hessian" if self.count and self.change is None else "gradient"
 
     def begin_batch(self, generator: torch.Generator) -> None:

@@ -97,7 +97,7 @@ class Task:
 
     @property
     def is_ranked(self) -> bool:
-        """Whether answers of different quality are known."""
+        """Tests whether answers of different quality are known."""
         return len({answer.score for answer in self.rated}) > 1
 
 

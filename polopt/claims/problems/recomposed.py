@@ -45,8 +45,8 @@ def learned_lengths(
 
 
 def pull_on_length(algorithm: Algorithm, shortest: int, groups: int = 256) -> float:
-    """How fast one step of gradient descent on a large batch moves the mean length, from a policy that picks all
-    lengths from `shortest` on alike."""
+    """Returns how far one step of gradient descent on a large batch moves the mean length, from a policy that picks
+    all lengths from `shortest` on alike."""
     tree = longer_is_surer()
     policy, algorithm = TabularPolicy(tree), algorithm.but(**{"objective.aggregate": SequenceSum(length=1)})
     with torch.no_grad():

@@ -35,12 +35,12 @@ class TwoTurns(TokenTree):
         return p.new_zeros(4).index_add(0, 2 * rewards[:, 0] + rewards[:, 1], p).view(2, 2)
 
     def delta(self, policy: TreePolicy) -> Tensor:
-        """How much more often the second attempt is right, with gradient."""
+        """Returns how much more often the second attempt is right, with gradient."""
         chances = self.attempts(policy)
         return chances[0, 1] - chances[1, 0]
 
     def correction(self, policy: TreePolicy) -> Correction:
-        """What second attempts change, exactly."""
+        """The changes by second attempts, exactly."""
         first, second = torch.tensor([0, 0, 1, 1]), torch.tensor([0, 1, 0, 1])
         return correction(first, second, self.attempts(policy).detach().flatten())
 

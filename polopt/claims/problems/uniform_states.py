@@ -62,7 +62,7 @@ def share_of_best(world: UniformStates, policy: NetworkPolicy) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class Frequencies:
-    """What a batch says of a policy.
+    """The errors of a batch as a sample of a policy.
 
     divergence: sum_s d(s) KL(frequencies in s || pi(. | s)), d(s) the frequency of s, in nats.
     gradient_error: the squared distance of the mean of r grad log pi from the policy gradient, in logits.

@@ -62,6 +62,6 @@ class Grammar(TokenTree):
         return table
 
     def share(self, policy: TabularPolicy, metric: str) -> float:
-        """How often the policy's tests have it, exactly."""
+        """Returns how often the policy's tests have the metric, exactly."""
         with torch.no_grad():
             return float(self.log_probabilities(policy).exp()[0] @ self.measured[metric])
