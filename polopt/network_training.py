@@ -15,6 +15,7 @@ from polopt.algorithm import Algorithm
 from polopt.evaluation import Evaluation
 from polopt.experience import Experience
 from polopt.fields import Binding
+from polopt.gradient_passes import Columns, GradientPasses
 from polopt.network_evaluation import NetworkEvaluator, Place, Proposals, learned_places
 from polopt.objectives import Objective
 from polopt.outputs import POLICY, output_of
@@ -59,8 +60,10 @@ class NetworkTraining:
         known = [output for output in outputs if output is not None]
         self._learned = learned_places(known)
         self._reads_law = bool(self._learned) or any(output.network == POLICY for output in known)
-        self._shares = not getattr(policy, "compiled", False)
         self._proposals: Proposals | None = None
+        modules = {name.replace(".", "_"): module for name, module in self._kept()} | {"policy": policy}
+        own = {name: module for name, module in modules.items() if isinstance(module, nn.Module)}
+        self.passes = GradientPasses(own, bool(getattr(policy, "compiled", False)))
 
     @functools.cached_property
     def _evaluator(self) -> NetworkEvaluator:
@@ -85,7 +88,7 @@ class NetworkTraining:
     def step(self, batch: Experience) -> dict[str, Tensor]:
         """Takes one step of every network on a minibatch, and returns their metrics, by network."""
         self.count += self.active
-        if self.specs and self._shares:
+        if self.specs and not self.passes.compiled:
             learned = self._learned if self.policy_is_due else frozenset[Place]()
             learns = self.policy_is_due and self._reads_law
             self._proposals = Proposals(batch.extras["observation"], learned, learns)
@@ -94,18 +97,25 @@ class NetworkTraining:
             if spec.objective is None or spec.frozen or self.count % spec.every:
                 continue
             learners = (name, *spec.together_with)
+            parameters = [p for learner in learners for p in self.modules[learner].parameters()]
             with ExitStack() as stack:
                 for learner in learners:
                     stack.enter_context(_learning(self.modules[learner]))
-                loss, metrics = spec.objective(batch, self.evaluate(batch, spec.objective, learns=False))
-                loss.backward()
+                found = self.passes(name, functools.partial(self._loss, spec.objective), parameters, batch)
+            for parameter, gradient in zip(parameters, found.gradients, strict=True):
+                parameter.grad = gradient
             for learner in learners:
                 self.steppers[learner].step()
-                for parameter in self.modules[learner].parameters():
-                    parameter.grad = None
-            found = {"loss": loss.detach(), **metrics}
-            record |= {f"{name}/{metric}": value for metric, value in found.items()}
+            for parameter in parameters:
+                parameter.grad = None
+            metrics = {"loss": found.loss, **found.found}
+            record |= {f"{name}/{metric}": value for metric, value in metrics.items()}
         return record
+
+    def _loss(self, objective: Objective, batch: Experience) -> tuple[Tensor, Columns]:
+        """Returns a network's loss and metrics on a minibatch whose values were checked."""
+        result = objective.of_checked(batch, self.evaluate(batch, objective, learns=False))
+        return result.loss, dict(result.metrics)
 
     @property
     def reads(self) -> frozenset[str]:

@@ -89,7 +89,12 @@ class RolloutRequest:
 
 
 class Sampling(Part):
-    """`sampling(source) -> Experience` samples the experience of one optimiser batch."""
+    """`sampling(source) -> Experience` samples the experience of one optimiser batch.
+
+    single_decisions: whether each row is one decision.
+    """
+
+    single_decisions: ClassVar[bool] = False
 
     def __call__(self, source: Any) -> Experience:  # a `Source` with the capabilities that the part declares
         """Returns the experience of `forward`, marked as made by this part.

@@ -57,6 +57,8 @@ class TransitionReplay(Sampling):
     group: int = 1
     sequence: int = 1
 
+    single_decisions = True
+
     def setup(self) -> None:
         least_values = {"rows": 1, "steps": 1, "start": 0, "capacity": 1, "noise": 0, "n_steps": 1}
         least_values |= {"group": 1, "sequence": 1}

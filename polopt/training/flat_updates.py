@@ -5,35 +5,27 @@ from __future__ import annotations
 import math
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
+from polopt.algorithm import Algorithm
 from polopt.config import ConfigError
 from polopt.experience import Experience
 from polopt.extras import EXTRAS
 from polopt.fields import SHAPES
+from polopt.gradient_passes import Columns, batch_of, field_of
 from polopt.metrics import logp_mismatch
 from polopt.network_training import NetworkTraining
 from polopt.objectives import Objective
 from polopt.support import Support
+from polopt.training.specs import StageSpec
 from polopt.updates import Stepper
 
 # Columns that every policy whose decisions can be rows reads, as `extras`.
 DECIDED = ("observation", "action", "legal")
-Columns = dict[str, Tensor]
-
-
-class GradientPass(NamedTuple):
-    """One pass over a minibatch. gradients: of the parameters, in their order. metrics: scalars, the loss among them.
-    logp: [M] under the policy before the step."""
-
-    gradients: Sequence[Tensor | None]
-    metrics: dict[str, Tensor]
-    logp: Tensor
 
 
 def can_be_flat(policy: Any, objective: Objective, experience: Experience, networks: NetworkTraining) -> bool:
@@ -77,38 +69,8 @@ def flat(experience: Experience, reads: frozenset[str]) -> Columns:
     return columns
 
 
-def batch_of(columns: Mapping[str, Tensor], support: Support) -> Experience:
-    """Returns the batch that has these columns."""
-    extras = {n.removeprefix("extras."): v for n, v in columns.items() if n.startswith("extras.")}
-    fields: dict[str, Any] = {n: v for n, v in columns.items() if not n.startswith("extras.")}
-    return Experience(support=support, extras=extras, **fields)
-
-
-def field_of(batch: Experience, name: str) -> Tensor:
-    """Returns a column of a batch by its name among `columns`."""
-    found: Tensor = batch.extras[name.removeprefix("extras.")] if name.startswith("extras.") else getattr(batch, name)
-    return found
-
-
-class _Loss(nn.Module):
-    """The evaluation of policy and networks, and the objective, as one module."""
-
-    def __init__(self, policy: Any, objective: Objective, support: Support, networks: NetworkTraining) -> None:
-        super().__init__()
-        self.policy, self.objective, self.support, self.networks = policy, objective, support, networks
-
-    def forward(self, columns: Columns) -> tuple[Tensor, dict[str, Tensor], Tensor]:
-        batch = batch_of(columns, self.support)
-        evaluation = self.networks.evaluate(batch, self.objective)
-        result = self.objective.of_checked(batch, evaluation)
-        return result.loss, {"loss": result.loss.detach(), **result.metrics}, evaluation.logp.detach()[:, 0]
-
-
 class FlatUpdates:
     """Optimiser steps on the decisions of one batch: in each, those of the networks and, where it is due, the policy's.
-
-    compiled: whether evaluation, objective and backward pass run as one compiled graph, which is made for each shape of
-    a minibatch.
 
     Nothing in an update waits for the device: a step whose gradient is not finite is left out by the optimiser, and
     found when the update's metrics are read.
@@ -124,8 +86,6 @@ class FlatUpdates:
     ) -> None:
         self.policy, self.objective, self.stepper, self.clip = policy, objective, stepper, clip
         self.networks = networks
-        self.compiled = bool(getattr(policy, "compiled", False))
-        self._graphs: dict[tuple[Any, ...], Callable[..., Any]] = {}
 
     @property
     def parameters(self) -> Sequence[nn.Parameter]:
@@ -144,7 +104,7 @@ class FlatUpdates:
         of decisions after each backward pass of the first epoch, if there are several."""
         own: frozenset[str] = getattr(self.policy, "reads", frozenset())
         columns = flat(experience, self.objective.active_fields("reads") | self.networks.reads | own)
-        self._split_state()
+        self.networks.passes.begin_batch()
         metrics: list[dict[str, Tensor]] = []
         first = None
         for epoch, minibatch in _minibatches(columns, epochs, minibatches, generator):
@@ -153,16 +113,17 @@ class FlatUpdates:
             if not self.networks.policy_is_due or not self.parameters:
                 self.networks.move_targets()
                 continue
-            found = self._pass(minibatch, experience.support)
+            found = self.networks.passes("policy", self._loss, self.parameters, batch_of(minibatch, experience.support))
+            logp = found.found.pop("logp")
             for parameter, gradient in zip(self.parameters, found.gradients, strict=True):
                 parameter.grad = gradient
             if epoch == 0 and minibatches > 1:
-                see(self.parameters, len(found.logp))
+                see(self.parameters, len(logp))
             norm = nn.utils.clip_grad_norm_(self.parameters, self.clip)
             self.stepper.step(norm)
-            record |= {**found.metrics, "grad_norm": norm, **_ratio(minibatch, found.logp)}
+            record |= {"loss": found.loss, **found.found, "grad_norm": norm, **_ratio(minibatch, logp)}
             self.networks.move_targets()
-            first = first or (minibatch, found.logp)
+            first = first or (minibatch, logp)
         records = _read(metrics)
         if first is not None and "rollout_logp" in first[0]:
             records[0] |= _mismatch(*first)
@@ -176,62 +137,42 @@ class FlatUpdates:
         relabelled = {name: field_of(batch, name) for part in self.networks.algorithm.relabel for name in part.writes}
         return columns | relabelled, self.networks.step(batch)
 
-    def _pass(self, columns: Columns, support: Support) -> GradientPass:
-        if self.compiled:
-            return self._compiled_pass(columns, support)
-        loss, metrics, logp = _Loss(self.policy, self.objective, support, self.networks)(columns)
-        return GradientPass(torch.autograd.grad(loss, self.parameters, allow_unused=True), metrics, logp)
-
-    def _split_state(self) -> None:
-        """Finds the policy's tensors once an update: those that learn, and the others. Steps change them in place."""
-        learned = {id(p) for p in self.parameters}
-        named = dict(self.policy.named_parameters()) if self.compiled else {}
-        self._trained = {name: p.detach() for name, p in named.items() if id(p) in learned}
-        self._fixed = {name: p.detach() for name, p in named.items() if id(p) not in learned}
-        self._fixed |= dict(self.policy.named_buffers())
-
-    @torch.no_grad()
-    def _compiled_pass(self, columns: Columns, support: Support) -> GradientPass:
-        trained, fixed = self._trained, self._fixed
-        key = (support, *((name, *value.shape, value.dtype) for name, value in columns.items()))
-        if key not in self._graphs:
-            module = _Loss(self.policy, self.objective, support, self.networks)
-            self._graphs[key] = _compiled(module, trained, fixed, columns)
-        return GradientPass(*self._graphs[key](trained, fixed, columns))
+    def _loss(self, batch: Experience) -> tuple[Tensor, Columns]:
+        """Returns the policy's loss, its metrics, and as "logp" [M] the log-probabilities before the step."""
+        evaluation = self.networks.evaluate(batch, self.objective)
+        result = self.objective.of_checked(batch, evaluation)
+        return result.loss, {**result.metrics, "logp": evaluation.logp.detach()[:, 0]}
 
 
-def _compiled(module: _Loss, trained: Columns, fixed: Columns, columns: Columns) -> Callable[..., Any]:
-    """Returns a compiled function of parameters, other tensors of the policy and columns: a `GradientPass`, as a tuple.
-
-    The pass is traced through its Python code once, with its backward pass, and the graph of tensors compiled.
-    """
-    from torch.fx.experimental.proxy_tensor import make_fx
-
-    def call(trained: Columns, fixed: Columns, columns: Columns) -> Any:
-        with torch.enable_grad():
-            leaves = {name: value.detach().requires_grad_() for name, value in trained.items()}
-            state = {f"policy.{name}": value for name, value in {**leaves, **fixed}.items()}
-            loss, metrics, logp = functional_call(module, state, (columns,))
-            gradients = torch.autograd.grad(loss, [*leaves.values()], allow_unused=True)
-        return gradients, metrics, logp
-
-    return torch.compile(make_fx(call)(trained, fixed, columns), dynamic=False)
-
-
-def check_compiled(objective: Objective, where: str, device: str) -> None:
-    """Checks that the passes of an objective can be compiled.
+def check_compiled(algorithm: Algorithm, stage: StageSpec, where: str, device: str) -> None:
+    """Checks that the passes of an algorithm's losses can be compiled.
 
     Raises:
-        ConfigError: its loss binds decisions together, or changes from step to step; or there is no compiler.
+        ConfigError: a loss binds decisions together that are not rows of their own, or changes from step to step; or
+            networks learn from rows of several decisions; minibatches are split; or there is no compiler.
     """
     fix = "set compiled to false"
-    if objective.binding != "decision" or objective.required_full_batch_outputs:
-        names = sorted({type(p).__name__ for p in objective.active_parts() if p.binds != "decision"})
-        found = ", ".join(names) or "statistics of the whole batch"
-        raise ConfigError(f"{where}: compiled: true needs a loss of single decisions, found {found}; {fix}")
-    if any(True for _ in objective.buffers()):
-        names = sorted({type(p).__name__ for p in objective.parts() if any(True for _ in p.buffers(recurse=False))})
-        raise ConfigError(f"{where}: compiled: true needs an objective without state, found {', '.join(names)}; {fix}")
+    if stage.micro_rows is not None:
+        raise ConfigError(
+            f"{where}.micro_rows = {stage.micro_rows}: compiled: true evaluates whole minibatches; leave it out, "
+            f"or {fix}"
+        )
+    if algorithm.networks and not algorithm.sampling.single_decisions:
+        raise ConfigError(
+            f"{where}: compiled: true needs networks that learn from single decisions, as those of "
+            f"sampling.TransitionReplay, found {type(algorithm.sampling).__name__}; {fix}"
+        )
+    allowed = {"decision", "row"} if algorithm.sampling.single_decisions else {"decision"}
+    for objective in (algorithm.objective, *(n.objective for n in algorithm.networks if n.objective is not None)):
+        if objective.binding not in allowed or objective.required_full_batch_outputs:
+            names = sorted({type(p).__name__ for p in objective.active_parts() if p.binds not in allowed})
+            found = ", ".join(names) or "statistics of the whole batch"
+            raise ConfigError(f"{where}: compiled: true needs a loss of single decisions, found {found}; {fix}")
+        if any(True for _ in objective.buffers()):
+            names = sorted({type(p).__name__ for p in objective.parts() if any(True for _ in p.buffers(recurse=False))})
+            raise ConfigError(
+                f"{where}: compiled: true needs an objective without state, found {', '.join(names)}; {fix}"
+            )
     if torch.device(device).type == "cpu" and shutil.which(os.environ.get("CXX", "g++")) is None:
         raise ConfigError(f"compiled: true needs a C++ compiler, and g++ is not found; install one, or {fix}")
 

@@ -147,6 +147,8 @@ class Learner:
         # Groups share a prompt that is read once, so they stay together, next to groups of like length; the loss does
         # not depend on which rows share a micro-batch.
         batch = batch[(-ops.group_least(-_width(batch).double(), batch.group)).argsort(stable=True)]
+        if self.networks.active:
+            check_values(batch, by="Learner.update")
         batch = self.networks.relabelled(batch)
         record = add_metrics([self.networks.step(batch)])
         if self.networks.policy_is_due and self.stepper.stepped:

@@ -92,7 +92,7 @@ class ControlDomain(NetworkDomain):
     def __init__(self, recipe: ControlRecipe) -> None:
         super().__init__(recipe, CONTROL)
         for name, algorithm in self.algorithms.items() if recipe.compiled else ():
-            check_compiled(algorithm.objective, f"stages.{name}", recipe.device)
+            check_compiled(algorithm, recipe.stages[name], f"stages.{name}", recipe.device)
         self._opened: list[VectorEnv] = []
         self._folder = Path()
         self.evaluated = self._environments(min(COPIES, recipe.evaluation.problems))

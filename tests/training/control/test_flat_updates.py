@@ -13,6 +13,7 @@ from test_control_runs import opened, recipe
 from polopt.config import ConfigError
 from polopt.credit import GAE, WhitenedAdvantage
 from polopt.experience import Experience
+from polopt.gradient_passes import batch_of
 from polopt.objectives import (
     AuxiliaryLoss,
     Clip,
@@ -33,7 +34,7 @@ from polopt.part import Part
 from polopt.schedules import Schedule
 from polopt.training import flat_updates
 from polopt.training.control.domain import ControlDomain
-from polopt.training.flat_updates import batch_of, can_be_flat, flat
+from polopt.training.flat_updates import can_be_flat, flat
 from polopt.training.learner import DivergenceError, Learner
 
 PPO = {"name": "ppo", "gamma": 0.9, "lam": 0.7, "kl": 0.0, "entropy": 0.05, "value": 0.3, "value_clip": 0.1}
@@ -165,7 +166,7 @@ def test_nothing_waits_for_the_device_between_steps(monkeypatch: pytest.MonkeyPa
 
 def twin(compiled: bool) -> tuple[list[torch.Tensor], dict[str, float]]:
     domain, learner, batch = credited(**{"stages.rl.epochs": 2, "stages.rl.minibatches": 2})
-    learner.flat_updates.compiled = compiled
+    learner.networks.passes.compiled = compiled
     record = learner.update(batch, 0)
     return [p.detach().clone() for p in domain.policy.parameters()], record
 
@@ -194,7 +195,7 @@ def test_a_frozen_part_and_a_normaliser_are_traced(monkeypatch: pytest.MonkeyPat
     for compiled in (True, False):
         changes = {"policy.normalise": True, "stages.rl.train": "actor"}
         domain, learner, batch = credited(**changes)
-        learner.flat_updates.compiled = compiled
+        learner.networks.passes.compiled = compiled
         learner.update(batch, 0)
         assert domain.policy.normaliser is not None
         domain.policy.normaliser.observe(batch.extras["observation"][:, 0])
@@ -227,6 +228,11 @@ def test_what_cannot_be_compiled_is_refused(but: dict[str, Any], sentence: str) 
     stage = made.stages["rl"].model_copy(update={"but": {**made.stages["rl"].but, **but}})
     with pytest.raises(ConfigError, match=f"stages.rl: compiled: true {sentence}"):
         ControlDomain(made.model_copy(update={"stages": {"rl": stage}}))
+
+
+def test_divided_minibatches_are_not_compiled() -> None:
+    with pytest.raises(ConfigError, match=r"stages.rl.micro_rows = 2: compiled: true evaluates whole minibatches"):
+        ControlDomain(recipe(compiled=True, **{"stages.rl.micro_rows": 2}))
 
 
 def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
