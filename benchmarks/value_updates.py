@@ -4,7 +4,9 @@ python -m benchmarks.value_updates --folder F     installs the peers into F/peer
 
 A log of 100,000 random transitions with observations of 17 numbers and actions of 6, or of 6 choices, is in each side's
 own store. An update draws 256 transitions and takes one step of every network that the method has, of two hidden layers
-of 256, at the sides' common settings. One thread each, processor time; the sides run in turn, `REPEATS` times.
+of 256, at the sides' common settings. Each side is a process of one thread, and they run in turn, `REPEATS` times;
+processor time. polopt is measured as its runs are: it keeps freed memory (`polopt.heap`), with `compiled` false and
+true; the graphs are made before the first reading.
 Results are in benchmarks/results/value_updates.{json,md}.
 """
 
@@ -12,12 +14,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from importlib.metadata import version
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +35,7 @@ from benchmarks import table
 from benchmarks.methods import ROOT
 from benchmarks.spec import HERE
 from benchmarks.value_peers import install
+from polopt.heap import freed_memory_kept
 from polopt.metrics import t_interval
 from polopt.training import recipe as recipes
 from polopt.training.control.domain import ControlDomain
@@ -84,13 +89,14 @@ def log_of(choices: bool) -> dict[str, np.ndarray]:
     }
 
 
-def ours(method: str, log: Path) -> Update:
+def ours(method: str, log: Path, compiled: bool = False) -> Update:
     """Returns a function that takes `MINIBATCHES` updates of polopt, as a run takes them."""
     _, settings, head = METHODS[method]
     changes = {
         "environment": {"id": "RandomWorld-v0", "settings": {"choices": method == "dqn"}},
         "transitions": str(log),
         "threads": 1,
+        "compiled": compiled,
         "policy": {"hidden": [HIDDEN, HIDDEN], "activation": "relu", "head": head},
         "stages.rl.method": {"name": method, **settings, "batch": BATCH * MINIBATCHES},
         "stages.rl.but": {"sampling.logged": 1.0, "sampling.rows": BATCH * MINIBATCHES},
@@ -154,27 +160,55 @@ def of_d3rlpy(method: str, log: Path) -> Update:
     return update
 
 
-def rates(method: str, peers: Path) -> dict[str, Any]:
-    """Returns the updates a second of each side, in turn, and the floating-point operations of one of ours."""
+SIDES = ("polopt", "compiled", "peer")
+
+
+def serve(side: str, method: str, log: Path, peers: Path, calls: Connection) -> None:
+    """Makes a side's updates in this process, and answers each call: a number with the updates a second of that many
+    calls, and None with the floating-point operations of an update."""
     sys.path.append(str(peers))
     torch.set_num_threads(1)
+    if side == "peer":
+        update = (of_sb3 if METHODS[method][0] == "stable-baselines3" else of_d3rlpy)(method, log)
+    else:
+        freed_memory_kept().__enter__()
+        update = ours(method, log, side == "compiled")
+    update()
+    while (readings := calls.recv()) is not None:
+        begun = time.process_time()
+        for _ in range(readings):
+            update()
+        calls.send(readings * MINIBATCHES / (time.process_time() - begun))
+    with FlopCounterMode(display=False) as counter:
+        update()
+    calls.send(counter.get_total_flops() / MINIBATCHES)
+
+
+def rates(method: str, peers: Path) -> dict[str, Any]:
+    """Returns the updates a second of each side, in turn, and the floating-point operations of one of ours."""
+    context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log.npz"
         np.savez(log, **log_of(method == "dqn"))  # type: ignore[arg-type]
-        theirs = of_sb3 if METHODS[method][0] == "stable-baselines3" else of_d3rlpy
-        sides = {"polopt": ours(method, log), "peer": theirs(method, log)}
-        found: dict[str, list[float]] = {name: [] for name in sides}
-        for update in sides.values():
-            update()
-        for _ in range(REPEATS):
-            for name, update in sides.items():
-                begun = time.process_time()
-                for _ in range(READINGS):
-                    update()
-                found[name].append(READINGS * MINIBATCHES / (time.process_time() - begun))
-        with FlopCounterMode(display=False) as counter:
-            sides["polopt"]()
-    return {**found, "flops": counter.get_total_flops() / MINIBATCHES}
+        pipes = {side: context.Pipe() for side in SIDES}
+        processes = [context.Process(target=serve, args=(s, method, log, peers, pipes[s][1])) for s in SIDES]
+        for process in processes:
+            process.start()
+        found: dict[str, list[float]] = {side: [] for side in SIDES}
+        for repeat in range(REPEATS + 1):
+            for side, (pipe, _) in pipes.items():
+                pipe.send(READINGS)
+                reading = pipe.recv()
+                if repeat:  # the first one also waits for the processes to begin
+                    found[side].append(reading)
+        flops = 0.0
+        for side, (pipe, _) in pipes.items():
+            pipe.send(None)
+            counted = pipe.recv()
+            flops = counted if side == "polopt" else flops
+        for process in processes:
+            process.join()
+    return {**found, "flops": flops}
 
 
 def products_a_second() -> float:
@@ -196,20 +230,23 @@ def markdown(data: dict[str, Any]) -> str:
     lines += [", ".join(f"{name} {version}" for name, version in data["peers"].items()) + ".", ""]
     lines += [
         f"Updates a second of processor time, one thread each, {BATCH} transitions of {D} numbers and {A} actions from "
-        f"a store of {ROWS:,}, two hidden layers of {HIDDEN}: the mean of {REPEATS} readings, in turn with the peer's, "
-        "and the ratio with its 95 % interval over the readings. *Floor*: the share of our time that the products of "
-        f"matrices would take at {data['products'] / 1e9:,.0f} GFLOP/s, the best rate of such a product here.",
+        f"a store of {ROWS:,}, two hidden layers of {HIDDEN}: the mean of {REPEATS} readings, in turn with those of "
+        "the others, and the ratio to the peer's with its 95 % interval over the readings. polopt keeps freed memory, "
+        "as in every run; *compiled* is with `compiled: true`. *Floor*: the share of compiled time that the products "
+        f"of matrices would take at {data['products'] / 1e9:,.0f} GFLOP/s, the best rate of such a product here.",
         "",
-        "|method|polopt|peer|peer's|ratio|MFLOP|floor|",
-        "|---|---:|---|---:|---:|---:|---:|",
+        "|method|polopt|compiled|peer|peer's|ratio|ratio, compiled|MFLOP|floor|",
+        "|---|---:|---:|---|---:|---:|---:|---:|---:|",
     ]
     for name, row in data["rows"].items():
-        ratios = t_interval([a / b for a, b in zip(row["polopt"], row["peer"], strict=True)])
-        own, other = (sum(row[side]) / len(row[side]) for side in ("polopt", "peer"))
-        cells = [f"`{name}`", f"{own:,.0f}", METHODS[name][0], f"{other:,.0f}"]
-        cells += [f"{ratios.estimate:.2f} ({ratios.low:.2f} to {ratios.high:.2f})", f"{row['flops'] / 1e6:,.0f}"]
-        share = own * row["flops"] / data["products"]
-        lines.append(f"|{'|'.join([*cells, f'{share:.0%}'])}|")
+        mean = {side: sum(row[side]) / len(row[side]) for side in SIDES}
+        cells = [f"`{name}`", f"{mean['polopt']:,.0f}", f"{mean['compiled']:,.0f}", METHODS[name][0]]
+        cells.append(f"{mean['peer']:,.0f}")
+        for side in ("polopt", "compiled"):
+            ratio = t_interval([a / b for a, b in zip(row[side], row["peer"], strict=True)])
+            cells.append(f"{ratio.estimate:.2f} ({ratio.low:.2f} to {ratio.high:.2f})")
+        share = mean["compiled"] * row["flops"] / data["products"]
+        lines.append(f"|{'|'.join([*cells, format(row['flops'] / 1e6, ',.0f'), f'{share:.0%}'])}|")
     return "\n".join(lines) + "\n"
 
 
