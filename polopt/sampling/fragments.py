@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from polopt.experience import Experience
 from polopt.sampling.parts import Sampling
-from polopt.sampling.policy_inputs import PolicyInput
+from polopt.sampling.policy_inputs import Memory, PolicyInput
 from polopt.sampling.source_protocols import FragmentSource
 from polopt.support import PLAIN, Support
 
@@ -33,6 +33,10 @@ class Fragments(Sampling):
     @property
     def rollout_support(self) -> Support:
         return PLAIN
+
+    @property
+    def divisible_row(self) -> int:
+        return 1 if isinstance(self.policy_input, Memory) else self.steps
 
     def forward(self, source: FragmentSource) -> Experience:
         return source.fragments(self.steps)

@@ -31,6 +31,7 @@ class FragmentsAndLog(Sampling):
     logged_per_played: float = 1.0
     gamma: float = 0.99
 
+    single_decisions = True
     writes = frozenset({"extras.discount", "extras.logged"})
 
     def setup(self) -> None:

@@ -118,6 +118,11 @@ class Sampling(Part):
         return rows
 
     @property
+    def divisible_row(self) -> int:
+        """Decisions of each row that can be divided among minibatches; 1 if rows stay whole."""
+        return 1
+
+    @property
     def rollout_support(self) -> Support | None:
         """The support over which the policy is sampled; None if the part samples nothing."""
         return None

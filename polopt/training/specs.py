@@ -181,11 +181,13 @@ class StageSpec(Config):
                 f"{where}.minibatches = {self.minibatches}, and the method has minibatches of {algorithm.minibatch} "
                 "decisions, as many as there are; set it to 1, or but: {minibatch: null}"
             )
-        groups = algorithm.sampling.batch_rows(self.rows) // group
-        if self.minibatches > groups:
+        pieces, what = algorithm.sampling.batch_rows(self.rows) // group, "groups, which stay whole"
+        if algorithm.objective.binding == "decision" and not algorithm.networks and self.micro_rows is None:
+            pieces, what = pieces * algorithm.sampling.divisible_row, "decisions or groups"
+        if self.minibatches > pieces:
             raise ConfigError(
-                f"{where}.minibatches = {self.minibatches}, and the batch has {groups} groups, which stay "
-                f"whole; set it to {groups} or less"
+                f"{where}.minibatches = {self.minibatches}, and the batch has {pieces} {what}; set it to {pieces} or "
+                "less"
             )
         return algorithm
 

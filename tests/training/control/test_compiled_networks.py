@@ -12,15 +12,20 @@ import torch
 from test_control_runs import Stop, StopAt, left_by
 from torch import Tensor, nn
 
+from polopt.algorithm import Algorithm
+from polopt.catalogue import part
 from polopt.config import ConfigError
 from polopt.errors import UserError
 from polopt.experience import Experience
 from polopt.gradient_passes import GradientPass, GradientPasses, columns_of
+from polopt.sampling import Fragments
 from polopt.training import recipe as recipes
 from polopt.training.control.domain import ControlDomain
 from polopt.training.control.recipe import ControlRecipe
+from polopt.training.flat_updates import check_compiled
 from polopt.training.launch import resume, train
 from polopt.training.learner import Learner
+from polopt.training.specs import StageSpec
 
 REPLAYED = {"start": 40, "batch": 64, "steps": 2}
 METHODS: dict[str, tuple[str, str, dict[str, Any]]] = {
@@ -191,5 +196,7 @@ def test_a_loss_with_state_is_refused() -> None:
 
 
 def test_networks_that_learn_from_rows_of_several_decisions_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"learn from single decisions, as those of .* found FragmentsAndLog; set"):
-        ControlDomain(recipes.load("pendulum", {"compiled": True, "stages.rl.minibatches": 1}, method={"name": "hnpg"}))
+    played = part("sac").but(sampling=Fragments())
+    assert isinstance(played, Algorithm)
+    with pytest.raises(ConfigError, match=r"learn from single decisions, as those of .* found Fragments; set"):
+        check_compiled(played, StageSpec(method="sac", steps=1, rows=1), "stages.rl", "cpu")

@@ -14,10 +14,16 @@ from polopt.bridges.verl_config import HOST
 from polopt.config import ConfigError
 from polopt.methods.ppo import control_ppo, ppo
 from polopt.methods.ppo_outer_scaling import ppo_outer_scaling, resting_excess
+from polopt.sampling import Fragments, Memory
 from polopt.training import recipe as recipes
 from polopt.training.flat_updates import FlatUpdates
 from polopt.training.launch import train
 
+CONTROL = {
+    "sampling": {"part": "sampling.Fragments", "steps": 16},
+    "reward": {"part": "rewards.EnvironmentReward"},
+    "credit.credit.cut": "bootstrap",
+}
 PPO = {"gamma": 0.98, "lam": 0.8, "entropy": 0.0}
 
 
@@ -38,11 +44,9 @@ def test_more_copies_have_more_steps(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(FlatUpdates, "run", run)
     sized = {"name": "ppo-outer-scaling", "minibatch": 32, **PPO}
     plain = {"name": "ppo", "kl": 0.0, "value_clip": None, **PPO}
-    control = {"sampling": {"part": "sampling.Fragments", "steps": 16}, "reward": {"part": "rewards.EnvironmentReward"}}
-    control["credit.credit.cut"] = "bootstrap"  # type: ignore[assignment]
     found = weights(tmp_path / "sized", sized, rows=8, minibatches=1)
     assert {*counts} == {4}
-    ours = weights(tmp_path / "plain", plain, rows=8, minibatches=4, but=control)
+    ours = weights(tmp_path / "plain", plain, rows=8, minibatches=4, but=CONTROL)
     assert found.keys() == ours.keys()
     assert all(torch.equal(found[name], ours[name]) for name in found)
     counts.clear()
@@ -78,3 +82,17 @@ def test_the_excess_where_steps_rest() -> None:
     for wrong in ((1.0, 2.0, 1.0), (0.0, 1.0, 1.0), (1.0, 1.0, -1.0)):
         with pytest.raises(ValueError, match="resting_excess: need positive numbers"):
             resting_excess(*wrong)
+
+
+def test_one_environment_has_minibatches_of_its_decisions() -> None:
+    """With an objective that binds none; else its fragment stays whole."""
+    one = {**SMALL, "stages.rl.rows": 1, "stages.rl.minibatches": 16}
+    assert recipes.load("cartpole", one).stages["rl"].algorithm("stages.rl").sampling.divisible_row == 16
+    with pytest.raises(ConfigError, match="minibatches = 17, and the batch has 16 decisions or groups; set it to 16"):
+        recipes.load("cartpole", {**one, "stages.rl.minibatches": 17}).stages["rl"].algorithm("stages.rl")
+    bound = {**one, "stages.rl.but": {**CONTROL, "objective.ratio": {"part": "objectives.SequenceRatio"}}}
+    with pytest.raises(ConfigError, match="minibatches = 16, and the batch has 1 groups, which stay whole"):
+        recipes.load("cartpole", bound).stages["rl"].algorithm("stages.rl")
+    with pytest.raises(ConfigError, match="minibatches = 16, and the batch has 1 groups, which stay whole"):
+        recipes.load("cartpole", {**one, "stages.rl.micro_rows": 1}).stages["rl"].algorithm("stages.rl")
+    assert Fragments(steps=9, policy_input=Memory()).divisible_row == 1
