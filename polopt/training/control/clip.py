@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import warnings
 import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 import torch
 from gymnasium.vector import SyncVectorEnv
 
+from polopt.errors import PoloptWarning
 from polopt.policies.network import NetworkPolicy
 from polopt.sampling import PolicyInput
 from polopt.step_source import observed, within
@@ -32,16 +34,18 @@ def rendered_episode(
     """Plays one episode of an environment that `make` makes.
 
     Returns its frames, [H, W, 3] uint8, at most `PICTURES` of them, and the seconds of each; None if the environment
-    does not render to arrays, or what it renders with is not installed.
+    does not render to arrays, or fails to, as where a library or a display is missing, of which it warns.
     """
+    plain = make()
+    plain.close()
+    if "rgb_array" not in plain.metadata.get("render_modes", ()):
+        return None
     try:
-        plain = make()
-        plain.close()
-        if "rgb_array" not in plain.metadata.get("render_modes", ()):
-            return None
         environments = SyncVectorEnv([lambda: make(render_mode="rgb_array")])
         frames = _played(environments, policy, seed, greedy, policy_input)
-    except (gymnasium.error.Error, TypeError, ValueError, ImportError):
+    except Exception as error:  # of any kind: renderers have errors of their own, and the policy is trained
+        reason = " ".join(str(error).split())[:200]
+        warnings.warn(f"the report has no clip of an episode, which could not be rendered: {reason}", PoloptWarning, 2)
         return None
     if not frames:
         return None

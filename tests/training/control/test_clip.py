@@ -16,6 +16,7 @@ import pytest
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 from test_control_runs import recipe
 
+from polopt.errors import PoloptWarning
 from polopt.policies.network import NetworkPolicy
 from polopt.report.write import write_report
 from polopt.training.control.clip import PICTURES, SIDE, animated_png, rendered_episode
@@ -98,7 +99,10 @@ def test_the_report_shows_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert base64.b64decode(shown) == (run / "clip.png").read_bytes()
     assert "One episode" in page
     monkeypatch.setattr(Drawn, "fails", True)  # what it draws with is missing
-    other = train(recipe(**settings), tmp_path / "other").folder
+    with pytest.warns(
+        PoloptWarning, match="no clip of an episode, which could not be rendered: pygame is not installed"
+    ):
+        other = train(recipe(**settings), tmp_path / "other").folder
     assert not (other / "clip.png").exists()
     assert "One episode" not in write_report(other).read_text()
     assert (other / "policy" / "model.safetensors").read_bytes() == (run / "policy" / "model.safetensors").read_bytes()
