@@ -13,6 +13,7 @@ from polopt.config import ConfigError
 from polopt.part_names import NameNotFound, load_file
 from polopt.training.control.recipe import EnvironmentSpec
 from polopt.worlds.control.chunks import ActionChunk, ChunkedWorld
+from polopt.worlds.control.pooled import PooledCopies
 from polopt.worlds.control.world import StepWorld
 
 _BAD = (gymnasium.error.Error, TypeError, ValueError, ImportError, NameNotFound)
@@ -47,6 +48,8 @@ def make_copies(spec: EnvironmentSpec, copies: int) -> VectorEnv:
 
 
 def _plain(spec: EnvironmentSpec, copies: int, mode: str, **settings: Any) -> VectorEnv:
+    if mode == "envpool":
+        return PooledCopies(spec.id, copies, spec.settings)
     chosen: Any = None if mode == "auto" else mode
     return gymnasium.make_vec(registered(spec), num_envs=copies, vectorization_mode=chosen, **settings, **spec.settings)
 
@@ -59,9 +62,9 @@ def _chunks(spec: EnvironmentSpec, copies: int) -> VectorEnv:
         if isinstance(found, StepWorld):
             return ChunkedWorld(found, spec.chunk)
         found.close()
-    if spec.vectorization == "vector_entry_point":
+    if spec.vectorization in ("vector_entry_point", "envpool"):
         raise ValueError(
-            f"environment.chunk = {spec.chunk} cannot cut the steps of its vectorised version; set "
+            f"environment.chunk = {spec.chunk} cannot cut the steps of copies that are stepped together; set "
             "environment.vectorization to sync or async"
         )
     mode = "sync" if spec.vectorization == "auto" else spec.vectorization

@@ -23,15 +23,16 @@ class EnvironmentSpec(Config):
         it.
     settings: what it is made with.
     vectorization: how its copies are stepped: "vector_entry_point" all at once, in the environment's own vectorised
-        version; "sync" one after another; "async" each in a process of its own. "auto" takes the vectorised version
-        if the environment registers one, else "sync".
+        version; "sync" one after another; "async" each in a process of its own; "envpool" by EnvPool, in C++, which
+        has its own versions of MuJoCo's, Atari's and other environments. "auto" takes the vectorised version if the
+        environment registers one, else "sync".
     chunk: actions in a decision, which are played one after the other without a look at what they lead to; its reward
         is the sum of theirs. Steps and discounts are of decisions.
     """
 
     id: str
     settings: PlainMap = pydantic.Field(default_factory=dict)
-    vectorization: Literal["auto", "sync", "async", "vector_entry_point"] = "auto"
+    vectorization: Literal["auto", "sync", "async", "vector_entry_point", "envpool"] = "auto"
     chunk: Positive = 1
     unused: ClassVar[tuple[str, ...]] = ("chunk",)
 

@@ -99,7 +99,7 @@ def test_worlds_and_environments_are_made_in_chunks() -> None:
         ),
         (
             {"id": "CartPole-v1", "chunk": 2, "vectorization": "vector_entry_point"},
-            "cannot cut the steps of its vectorised",
+            "cannot cut the steps of copies that are stepped together",
         ),
         ({"id": "Nowhere-v0", "chunk": 2}, "cannot be made"),
     ],
