@@ -146,9 +146,9 @@ def _of_sb3(method: str, batch: Experience, draws: Draws, policy: Any) -> Iterat
     targets: dict[str, Any] = {}
     if method == "dqn":
         _moved([model.q_net_target])
-        own = policy(Space(D, actions=4), action_values=model.q_net, propose=_largest(model.q_net))
+        own = policy(Space(D, actions=4), action_values=model.q_net)
         slow = model.q_net_target
-        own.slow = policy(own.space, action_values=slow, propose=_largest(slow))
+        own.slow = policy(own.space, action_values=slow)
         optimisers = {"policy": model.policy.optimizer}
     else:
         _moved([model.critic_target])
@@ -171,10 +171,6 @@ def _of_sb3(method: str, batch: Experience, draws: Draws, policy: Any) -> Iterat
         yield Row(
             "stable-baselines3", method, name, loss, parameters, gradients, own, networks, targets, differs=differs
         )
-
-
-def _largest(values: Any) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
-    return lambda s: (values(s).argmax(1), s.new_zeros(len(s)))
 
 
 def _of_d3rlpy(method: str, batch: Experience, draws: Draws, policy: Any) -> Iterator[Row]:
@@ -215,10 +211,8 @@ def _of_d3rlpy(method: str, batch: Experience, draws: Draws, policy: Any) -> Ite
     if method == "discrete-cql":
         q, slow = modules.q_funcs[0], modules.targ_q_funcs[0]
         _moved([slow])
-        own = policy(
-            Space(D, actions=4), action_values=lambda s: q(s).q_value, propose=_largest(lambda s: q(s).q_value)
-        )
-        own.slow = policy(own.space, action_values=lambda s: slow(s).q_value, propose=None)
+        own = policy(Space(D, actions=4), action_values=lambda s: q(s).q_value)
+        own.slow = policy(own.space, action_values=lambda s: slow(s).q_value)
         parameters["policy"] = list(q.parameters())
         losses["policy"] = lambda: impl.compute_loss(given, impl.compute_target(given)).loss
     else:

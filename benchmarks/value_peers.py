@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -92,19 +93,28 @@ class PeerPolicy(nn.Module):
     """A policy that a peer's functions compute.
 
     propose: states [N, D] -> actions and log-densities. logp: (states, actions) -> log-densities. action_values: states
-    -> [N, n].
+    -> [N, n], of which the largest is proposed.
     """
 
     device = torch.device("cpu")
     normaliser = None
+    head = SimpleNamespace(limits=lambda law: None)  # actions have the bounds of all states
 
     def __init__(self, space: Space, *, propose: Any = None, logp: Any = None, action_values: Any = None) -> None:
         super().__init__()
         self.space, self._propose, self._logp, self._values = space, propose, logp, action_values
         self.slow: PeerPolicy | None = None
 
-    def propose(self, observation: Tensor, generator: Any) -> Action:
-        return Action(*self._propose(observation))
+    def law(self, observation: Tensor, legal: Any = None) -> tuple[Tensor]:
+        """Returns the values of all choices; of vectors the observation, which is all that a proposal depends on."""
+        return (observation if self._values is None else self.action_values(observation),)
+
+    def propose_of(self, law: tuple[Tensor], generator: Any) -> Action:
+        if self._values is None:
+            action, logp = self._propose(law[0].reshape(-1, law[0].shape[-1]))
+            return Action(action.unflatten(0, law[0].shape[:-1]), logp.unflatten(0, law[0].shape[:-1]))
+        best = law[0].max(-1)
+        return Action(best.indices, torch.zeros_like(best.values))
 
     def action_values(self, observation: Tensor) -> Tensor:
         values: Tensor = self._values(observation.reshape(-1, observation.shape[-1]))

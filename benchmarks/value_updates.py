@@ -44,7 +44,7 @@ from polopt.training.learner import Learner
 
 RESULTS = HERE / "results" / "value_updates"
 D, A, ROWS, BATCH, HIDDEN = 17, 6, 100_000, 256, 256
-MINIBATCHES, READINGS, REPEATS = 50, 2, 5  # updates of a call, calls between two readings of the clock, readings
+MINIBATCHES, READINGS, REPEATS = 50, 1, 8  # updates of a call, calls between two readings of the clock, readings
 METHODS: dict[str, tuple[str, dict[str, Any], str]] = {
     "dqn": ("stable-baselines3", {"epsilon": 0.0, "explore": 0, "start": 0}, "action_values"),
     "sac": ("stable-baselines3", {"start": 0}, "squashed_gaussian"),
@@ -258,13 +258,17 @@ def main() -> None:
     )
     options = parser.parse_args()
     peers = install(options.folder.resolve())
+    sys.path.append(str(peers))
+    versions = {name: version(name) for name in ("stable-baselines3", "d3rlpy")}
     about = table.about(ROOT, threads=1, module="value_updates") | {"command": "python -m benchmarks.value_updates"}
     kept = (
         json.loads(RESULTS.with_suffix(".json").read_text(encoding="utf-8")) if len(options.only) < len(METHODS) else {}
     )
-    rows = kept.get("rows", {}) | {method: rates(method, peers) for method in options.only}
+    rows = kept.get("rows", {})
+    for method in options.only:
+        rows[method] = rates(method, peers)
+        print(method, rows[method], flush=True)
     about["load_after"] = os.getloadavg()
-    versions = {name: version(name) for name in ("stable-baselines3", "d3rlpy")}
     data = {"about": about, "peers": versions, "products": products_a_second(), "rows": rows}
     RESULTS.with_suffix(".json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
     RESULTS.with_suffix(".md").write_text(markdown(data), encoding="utf-8")

@@ -199,9 +199,3 @@ def batch_of(columns: Mapping[str, Tensor], support: Support) -> Experience:
     extras = {n.removeprefix("extras."): v for n, v in columns.items() if n.startswith("extras.")}
     fields: dict[str, Any] = {n: v for n, v in columns.items() if not n.startswith("extras.")}
     return Experience(support=support, extras=extras, **fields)
-
-
-def field_of(batch: Experience, name: str) -> Tensor:
-    """Returns a tensor of a batch by its name among `columns_of`."""
-    found: Tensor = batch.extras[name.removeprefix("extras.")] if name.startswith("extras.") else getattr(batch, name)
-    return found

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -50,6 +50,10 @@ class NetworkTraining:
             name: spec.update.begin([*self.modules[name].parameters()], PlainSettings(lr=spec.lr or lr))
             for name, spec in self.specs.items()
         }
+        # Listed once: to walk through modules takes longer than to move what they hold.
+        self._parameters = {name: [*module.parameters()] for name, module in self.modules.items()}
+        self._copies = {name: _Copy(target, self.modules[name]) for name, target in self.targets.items()}
+        self._policy_copy = None if self.target_policy is None else _Copy(self.target_policy, policy)
         self._generator, self._lr = generator, lr
         # Whether there are networks, or proposals or a target copy of the policy, so that minibatches are counted.
         # A policy without a space of observations and actions is asked for such outputs itself.
@@ -97,10 +101,8 @@ class NetworkTraining:
             if spec.objective is None or spec.frozen or self.count % spec.every:
                 continue
             learners = (name, *spec.together_with)
-            parameters = [p for learner in learners for p in self.modules[learner].parameters()]
-            with ExitStack() as stack:
-                for learner in learners:
-                    stack.enter_context(_learning(self.modules[learner]))
+            parameters = [p for learner in learners for p in self._parameters[learner]]
+            with _learning(parameters):
                 found = self.passes(name, functools.partial(self._loss, spec.objective), parameters, batch)
             for parameter, gradient in zip(parameters, found.gradients, strict=True):
                 parameter.grad = gradient
@@ -152,16 +154,16 @@ class NetworkTraining:
     def move_targets(self) -> None:
         """Moves the target copies that are due in this minibatch, after the policy's step, and so ends it."""
         self._proposals = None
-        for name, target in self.targets.items():
+        for name, copied in self._copies.items():
             spec = self.specs[name]
             if self.count % spec.target_every == 0:
                 assert spec.target_tau is not None
-                _move(target, self.modules[name], spec.target_tau)
+                copied.move(spec.target_tau)
         step = self.count // self.algorithm.policy_every
         due = self.policy_is_due and step % self.algorithm.policy_target_every == 0
-        if self.target_policy is not None and due:
+        if self._policy_copy is not None and due:
             assert self.algorithm.policy_target_tau is not None
-            _move(self.target_policy, self.policy, self.algorithm.policy_target_tau)
+            self._policy_copy.move(self.algorithm.policy_target_tau)
 
     def _kept(self) -> Iterator[tuple[str, nn.Module]]:
         yield from ((f"networks.{name}.", module) for name, module in self.modules.items())
@@ -210,16 +212,27 @@ class NetworkTraining:
 
 
 @contextmanager
-def _learning(module: nn.Module) -> Iterator[None]:
-    """Lets gradients reach a module's parameters."""
-    module.requires_grad_(True)
+def _learning(parameters: Sequence[nn.Parameter]) -> Iterator[None]:
+    """Lets gradients reach parameters."""
+    for parameter in parameters:
+        parameter.requires_grad = True
     try:
         yield
     finally:
-        module.requires_grad_(False)
+        for parameter in parameters:
+            parameter.requires_grad = False
 
 
-def _move(target: nn.Module, module: nn.Module, tau: float) -> None:
-    torch._foreach_lerp_(list(target.parameters()), [p.detach() for p in module.parameters()], tau)
-    for buffer, other in zip(target.buffers(), module.buffers(), strict=True):
-        buffer.copy_(other)
+class _Copy:
+    """A target copy of a module, which moves towards it."""
+
+    def __init__(self, target: nn.Module, module: nn.Module) -> None:
+        self._target, self._module = target, module
+        self._moved: list[Tensor] = [*target.parameters()]
+        self._followed: list[Tensor] = [*module.parameters()]
+
+    def move(self, tau: float) -> None:
+        """Moves the parameters by the share tau of the way, and sets the buffers."""
+        torch._foreach_lerp_(self._moved, self._followed, tau)
+        for buffer, other in zip(self._target.buffers(), self._module.buffers(), strict=True):
+            buffer.copy_(other)

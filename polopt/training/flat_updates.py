@@ -16,11 +16,10 @@ from polopt.config import ConfigError
 from polopt.experience import Experience
 from polopt.extras import EXTRAS
 from polopt.fields import SHAPES
-from polopt.gradient_passes import Columns, batch_of, field_of
+from polopt.gradient_passes import Columns, batch_of
 from polopt.metrics import logp_mismatch
 from polopt.network_training import NetworkTraining
 from polopt.objectives import Objective
-from polopt.support import Support
 from polopt.training.specs import StageSpec
 from polopt.updates import Stepper
 
@@ -98,28 +97,29 @@ class FlatUpdates:
         epochs: int,
         minibatches: int,
         generator: torch.Generator,
-        see: Callable[[Sequence[nn.Parameter], int], None],
+        see: Callable[[Sequence[nn.Parameter], int, Tensor], None],
     ) -> list[dict[str, float]]:
-        """Takes epochs x minibatches steps. Returns the metrics of each. see: called with the parameters and the number
-        of decisions after each backward pass of the first epoch, if there are several."""
+        """Takes epochs x minibatches steps. Returns the metrics of each. see: called with the parameters, the number of
+        decisions and the gradient's norm after each backward pass of the first epoch, if there are several."""
         own: frozenset[str] = getattr(self.policy, "reads", frozenset())
         columns = flat(experience, self.objective.active_fields("reads") | self.networks.reads | own)
         self.networks.passes.begin_batch()
         metrics: list[dict[str, Tensor]] = []
         first = None
         for epoch, minibatch in _minibatches(columns, epochs, minibatches, generator):
-            minibatch, record = self._step_networks(minibatch, experience.support)
+            batch, record = self._step_networks(batch_of(minibatch, experience.support))
             metrics.append(record)
             if not self.networks.policy_is_due or not self.parameters:
                 self.networks.move_targets()
                 continue
-            found = self.networks.passes("policy", self._loss, self.parameters, batch_of(minibatch, experience.support))
+            found = self.networks.passes("policy", self._loss, self.parameters, batch)
             logp = found.found.pop("logp")
             for parameter, gradient in zip(self.parameters, found.gradients, strict=True):
                 parameter.grad = gradient
+            norm = nn.utils.get_total_norm([gradient for gradient in found.gradients if gradient is not None])
             if epoch == 0 and minibatches > 1:
-                see(self.parameters, len(logp))
-            norm = nn.utils.clip_grad_norm_(self.parameters, self.clip)
+                see(self.parameters, len(logp), norm)
+            nn.utils.clip_grads_with_norm_(self.parameters, self.clip, norm)
             self.stepper.step(norm)
             record |= {"loss": found.loss, **found.found, "grad_norm": norm, **_ratio(minibatch, logp)}
             self.networks.move_targets()
@@ -129,13 +129,12 @@ class FlatUpdates:
             records[0] |= _mismatch(*first)
         return records
 
-    def _step_networks(self, columns: Columns, support: Support) -> tuple[Columns, dict[str, Tensor]]:
+    def _step_networks(self, batch: Experience) -> tuple[Experience, dict[str, Tensor]]:
         """Takes the networks' step. Returns the minibatch as they relabel it, and their metrics."""
         if not self.networks.active:
-            return columns, {}
-        batch = self.networks.relabelled(batch_of(columns, support))
-        relabelled = {name: field_of(batch, name) for part in self.networks.algorithm.relabel for name in part.writes}
-        return columns | relabelled, self.networks.step(batch)
+            return batch, {}
+        batch = self.networks.relabelled(batch)
+        return batch, self.networks.step(batch)
 
     def _loss(self, batch: Experience) -> tuple[Tensor, Columns]:
         """Returns the policy's loss, its metrics, and as "logp" [M] the log-probabilities before the step."""

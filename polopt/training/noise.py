@@ -30,13 +30,14 @@ class NoiseMeter:
         self._norms: list[Tensor] = []
         self._rows = 0
 
-    def see(self, parameters: Sequence[nn.Parameter], rows: int) -> None:
-        """Adds one minibatch's gradient, averaged over `rows` rows."""
+    def see(self, parameters: Sequence[nn.Parameter], rows: int, norm: Tensor | None = None) -> None:
+        """Adds one minibatch's gradient, averaged over `rows` rows. norm: the gradient's, if it is known."""
         grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
-        self._norms.append(gradient_norm(grads))
-        self._total = (
-            [t + g for t, g in zip(self._total, grads, strict=True)] if self._total else [*map(torch.clone, grads)]
-        )
+        self._norms.append(gradient_norm(grads) if norm is None else norm)
+        if self._total:
+            torch._foreach_add_(self._total, grads)
+        else:
+            self._total = [*map(torch.clone, grads)]
         self._rows += rows
 
     def scale(self) -> float | None:
