@@ -11,7 +11,7 @@ from row_batches import few_tokens_batch, signal_batch, task_batch, text_batch
 
 from polopt.credit import GAE, RelativeAdvantage, WhitenedAdvantage
 from polopt.features.groupings import SamePrompt, WholeBatch
-from polopt.features.masks import AnswerMatches, LongerThan, SignalAbove, TaskKindIs
+from polopt.features.masks import AnswerMatches, IsCorrect, LongerThan, SignalAbove, TaskKindIs
 from polopt.methods.adacot import MaskThinkDecision, ThinkOrNot
 from polopt.methods.barfi import AlignedReward, LearnedDiscount
 from polopt.methods.chi2_occupancy import AnswerRatio, Departure
@@ -19,6 +19,7 @@ from polopt.methods.fapo import FlawedPositive
 from polopt.methods.gtalign import DistinctPayoffs, LegiblePayoffs, StandardisedReturns
 from polopt.methods.mpo_meta import AuditedRubric, ProgramGrader
 from polopt.methods.noisy_verifier import BackwardCorrected, FixedRates, ForwardCorrected, NotedRates, RejudgedRates
+from polopt.methods.otc import CallCosine, CallPricedReward, FewestCalls
 from polopt.methods.policy_cliff import SurprisalPenalty
 from polopt.methods.rlcm_scaling import LengthEnvelope
 from polopt.methods.rlsqm import LinearTokenReward, UnitTest
@@ -88,6 +89,10 @@ REWARDS = {
     "departure of occupancies by chi2": PartRow(
         Departure(divergence="chi2", log_ratio=JUDGE.but(hidden=0)), batch=reference_features_batch
     ),
+    "fewest calls of a group": PartRow(
+        CallPricedReward(efficiency=FewestCalls(among="group", right=IsCorrect(threshold=0.5))), batch=signal_batch
+    ),
+    "calls, alone": PartRow(CallPricedReward(efficiency=CallCosine(c=2.0)), batch=signal_batch),
     "flawed": PartRow(
         SumOfRewards(terms=[OutcomeReward(scale=2, shift=-1), FlawedPositive(weight=0.7)]), batch=signal_batch
     ),

@@ -39,6 +39,14 @@ class TaskTable(nn.Module):
                 )
         return self
 
+    def grown(self, size: int) -> Self:
+        """Returns the table with rows for at least the first `size` tasks, for who does not know how many there are."""
+        for name, value in self.initial.items():
+            column = self.column(name)
+            if len(column) < size:
+                self.register_buffer(name, torch.cat([column, column.new_full((size - len(column),), value)]))
+        return self
+
     def column(self, name: str) -> Tensor:
         """Returns a column, [tasks], which may be changed in place."""
         return self.get_buffer(name)

@@ -59,9 +59,10 @@ class GuardedEpisode:
         self.world, self.task, self.inner = world, task, inner
         self.memory: list[ToolCall] = []
         self.refused = 0
+        self._signals: dict[str, float] = {}  # the inner episode's last ones
 
     def reset(self) -> str:
-        self.memory, self.refused = [], 0
+        self.memory, self.refused, self._signals = [], 0, {}
         return self.inner.reset()
 
     def step(self, action: str) -> Step:
@@ -85,7 +86,8 @@ class GuardedEpisode:
         return Step(observation, reward, terminated=False, truncated=False, info=info)
 
     def _counted(self, info: dict[str, Any]) -> dict[str, Any]:
-        signals = {**info.get("signals", {}), "refused": float(self.refused), "ran": float(len(self.memory))}
+        self._signals = {**self._signals, **info.get("signals", {})}
+        signals = {**self._signals, "refused": float(self.refused), "ran": float(len(self.memory))}
         return {**info, "signals": signals}
 
     def demonstrate(self) -> str | None:

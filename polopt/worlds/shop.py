@@ -129,7 +129,7 @@ def written_call(name: str, arguments: Mapping[str, Any]) -> str:
 
 
 class ShopEpisode(ToolEpisode):
-    """A conversation; `info["violated"]` lists the broken rules, and `signals["violated"]` counts them."""
+    """A conversation; `info["violated"]` lists the broken rules, and the signal "violated" counts them."""
 
     def __init__(self, task: Task) -> None:
         super().__init__(ShopSession(task.row), task)
@@ -142,8 +142,8 @@ class ShopEpisode(ToolEpisode):
     def step(self, action: str) -> Step:
         step = super().step(action)
         broken = self.session.violated()  # type: ignore[attr-defined]
-        info = {**step.info, "violated": broken, "signals": {"violated": float(len(broken))}}
-        return step._replace(info=info)
+        signals = {**step.info["signals"], "violated": float(len(broken))}
+        return step._replace(info={**step.info, "violated": broken, "signals": signals})
 
 
 def shop_row(test: PolicyTest, first: int = 1000) -> dict[str, Any]:
@@ -197,7 +197,7 @@ class Shop:
         ValueError: size < 1, or no thresholds above 0.
     """
 
-    turns, signals = TURNS, ("violated",)
+    turns, signals = TURNS, ("violated", "calls")
 
     def __init__(
         self,

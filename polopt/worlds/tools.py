@@ -50,7 +50,12 @@ def tool_calls(text: str) -> list[ToolCall]:
 
 
 class ToolTasks(WrappedTasks):
-    """Tasks whose episodes are `ToolEpisode`s; `tool_calls` parses the calls of an answer."""
+    """Tasks whose episodes are `ToolEpisode`s; `tool_calls` parses the calls of an answer, and the signal "calls" is
+    their number in an episode so far."""
+
+    @property
+    def signals(self) -> tuple[str, ...]:
+        return (*super().signals, "calls")
 
     def tool_calls(self, text: str) -> list[ToolCall]:
         return tool_calls(text)
@@ -61,11 +66,11 @@ class ToolEpisode:
     is scored and ends it."""
 
     def __init__(self, session: ToolSession, task: Task) -> None:
-        self.session, self.task, self._open = session, task, False
+        self.session, self.task, self._open, self._calls = session, task, False, 0
         self.tools = dict(session.tools())
 
     def reset(self) -> str:
-        self._open = True
+        self._open, self._calls = True, 0
         return self.task.prompt
 
     def step(self, action: str) -> Step:
@@ -74,13 +79,17 @@ class ToolEpisode:
         try:
             calls = tool_calls(action)
         except ToolCallError as error:
-            return Step(f"error: {error}", 0.0, terminated=False, truncated=False, info={"solved": False})
+            return Step(f"error: {error}", 0.0, terminated=False, truncated=False, info=self._info(False))
+        self._calls += len(calls)
         if calls:
             results = "\n".join(self._result(call) for call in calls)
-            return Step(results, 0.0, terminated=False, truncated=False, info={"solved": False})
+            return Step(results, 0.0, terminated=False, truncated=False, info=self._info(False))
         self._open = False
         reward = self.session.score(action)
-        return Step("", reward, terminated=True, truncated=False, info={"solved": reward >= 1})
+        return Step("", reward, terminated=True, truncated=False, info=self._info(reward >= 1))
+
+    def _info(self, solved: bool) -> dict[str, Any]:
+        return {"solved": solved, "signals": {"calls": float(self._calls)}}
 
     def _result(self, call: ToolCall) -> str:
         """Returns the observation of a call: the tool's result, or the error of the call."""
