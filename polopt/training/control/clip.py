@@ -36,7 +36,10 @@ def rendered_episode(
     Returns its frames, [H, W, 3] uint8, at most `PICTURES` of them, and the seconds of each; None if the environment
     does not render to arrays, or fails to, as where a library or a display is missing, of which it warns.
     """
-    plain = make()
+    try:
+        plain = make()
+    except gymnasium.error.Error:  # there are copies that are stepped together alone
+        return None
     plain.close()
     if "rgb_array" not in plain.metadata.get("render_modes", ()):
         return None
