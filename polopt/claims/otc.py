@@ -42,8 +42,15 @@ def _trained(algorithm: Algorithm, chances: tuple[float, ...], seed: int, step_s
     tree = TokenTree.bandit([list(chances)] * PROMPTS)
     policy, count = TabularPolicy(tree), torch.arange(5, dtype=torch.double).expand(PROMPTS, 5)
     # The loss is the prompts' mean, so that many times the rate of one.
-    settings = {"steps": 600, "rate": PROMPTS * step_size, "rows": PROMPTS, "seed": seed, "draw": coin}
-    train(algorithm, tree, policy, **settings, signals={"calls": count})
+    train(
+        *(algorithm, tree, policy),
+        steps=600,
+        rate=PROMPTS * step_size,
+        rows=PROMPTS,
+        seed=seed,
+        draw=coin,
+        signals={"calls": count},
+    )
     probability = tree.log_probabilities(policy).detach().exp()
     right = probability @ torch.tensor(chances, dtype=torch.double)
     return {"calls": (probability * count).sum(1).mean().item(), "right": right.mean().item()}
