@@ -58,6 +58,8 @@ class GradientPasses:
             value, found = loss(batch)
             gradients = torch.autograd.grad(value, parameters, allow_unused=True)
             return GradientPass(gradients, value.detach(), found)
+        if not self._state:
+            self.begin_batch()
         columns = columns_of(batch)
         key = (name, batch.support, *((n, *value.shape, value.dtype) for n, value in columns.items()))
         if key not in self._graphs:

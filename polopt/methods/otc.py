@@ -64,7 +64,7 @@ def otc(
 
 
 class CallPricedReward(Reward):
-    """weight efficiency R: a reward of rows times a factor that falls with tool calls."""
+    """weight efficiency R: a reward, of rows or of decisions, times a factor of the row that falls with tool calls."""
 
     reward: Reward = OutcomeReward()
     efficiency: RowFeature
@@ -74,7 +74,8 @@ class CallPricedReward(Reward):
 
     def forward(self, experience: Experience) -> Tensor:
         reward = self.reward(experience)
-        return self.weight * self.efficiency(experience).to(reward.dtype) * reward
+        factor = self.weight * self.efficiency(experience).to(reward.dtype)
+        return (factor if reward.ndim == 1 else factor[:, None]) * reward
 
 
 class CallCosine(RowFeature):

@@ -14,6 +14,7 @@ from tiny_runs import recipe
 from polopt.config import ConfigError
 from polopt.experience import Experience
 from polopt.methods.otc import CallCosine, CallPricedReward, FewestCalls, otc
+from polopt.rewards import KLPenalty
 from polopt.training.launch import train
 
 
@@ -60,6 +61,17 @@ def test_a_prompt_without_a_right_answer_has_no_reward() -> None:
 def test_the_form_without_a_group() -> None:
     found = CallPricedReward(efficiency=CallCosine(c=2.0), weight=3.0)(rows([0, 1, 5], [1, 1, 0], [0, 1, 2]))
     assert found.tolist() == pytest.approx([3.0, 3 * math.cos(math.pi / 4), 0.0])
+
+
+def test_rewards_of_decisions_have_the_factor_of_their_row() -> None:
+    batch = rows([1, 2], [1, 1], [0, 0]).replace(extras={"row_reward": torch.zeros(2, dtype=torch.float64)})
+    found = CallPricedReward(reward=KLPenalty(), efficiency=FewestCalls())(
+        batch.replace(
+            rollout_logp=torch.tensor([[-1.0], [-1.0]]).double(), ref_logp=torch.tensor([[-2.0], [-2.0]]).double()
+        )
+    )
+    assert found[:, 0].tolist() == pytest.approx([found[0, 0].item(), found[0, 0].item() * math.sqrt(3) / 2])
+    assert found[0, 0] != 0
 
 
 @pytest.mark.parametrize("part", [CallCosine, FewestCalls])
