@@ -179,7 +179,7 @@ def forgotten(replace: Replace) -> None:
     replace(FewestCalls, "_fewest", fewest)
 
 
-@mutation("The factor is added to the outcome.", kills=keeps_needed_calls)
+@mutation("The factor is added to the outcome.", kills=is_the_formula)
 def summed(replace: Replace) -> None:
     def forward(self: CallPricedReward, experience: Experience) -> Tensor:
         return self.reward(experience) + self.efficiency(experience)
