@@ -58,8 +58,8 @@ def otc(
     form for PPO, without a group, is `but(reward=CallPricedReward(efficiency=CallCosine()))`. The paper's f is written
     out here: of f = 2 n m / (m + n), sin(pi f / (2 n)) = sin(pi m / (m + n)). Without any right answer n is unknown and
     R = 0; r_tool is 1 then. Fewest calls that were right by luck stay the fewest of their task: see `among`. The first
-    form's cosine is confirmed by a review of the paper; the lines with n were read in a transcription of it, and no code
-    of the authors was found.
+    form's cosine is confirmed by a review of the paper; the lines with n were read in a transcription, and no code of
+    the authors was found.
     """
     efficiency = FewestCalls(c=c, among=among)
     return grpo(group=group, clip=clip, kl=kl).but(reward=CallPricedReward(efficiency=efficiency, weight=alpha))
