@@ -121,7 +121,7 @@ class FlatUpdates:
                 see(self.parameters, len(logp), norm)
             nn.utils.clip_grads_with_norm_(self.parameters, self.clip, norm)
             self.stepper.step(norm)
-            record |= {"loss": found.loss, **found.found, "grad_norm": norm, **_ratio(minibatch, logp)}
+            record |= {"loss": found.loss, **found.found, "grad_norm": norm}
             self.networks.move_targets()
             first = first or (minibatch, logp)
         records = _read(metrics)
@@ -140,7 +140,11 @@ class FlatUpdates:
         """Returns the policy's loss, its metrics, and as "logp" [M] the log-probabilities before the step."""
         evaluation = self.networks.evaluate(batch, self.objective)
         result = self.objective.of_checked(batch, evaluation)
-        return result.loss, {**result.metrics, "logp": evaluation.logp.detach()[:, 0]}
+        logp, ratio = evaluation.logp.detach(), dict[str, Tensor]()
+        if batch.rollout_logp is not None:
+            apart = torch.where(batch.mask, logp - batch.rollout_logp, -math.inf)
+            ratio = {"ratio/max": apart.max().exp()}
+        return result.loss, {**result.metrics, **ratio, "logp": logp[:, 0]}
 
 
 def check_compiled(algorithm: Algorithm, stage: StageSpec, where: str, device: str) -> None:
@@ -189,13 +193,6 @@ def _minibatches(
         pieces = {name: value.tensor_split(min(count, rows)) for name, value in shuffled.items()}
         for i in range(min(count, rows)):
             yield epoch, {name: values[i] for name, values in pieces.items()}
-
-
-def _ratio(columns: Columns, logp: Tensor) -> dict[str, Tensor]:
-    if "rollout_logp" not in columns:
-        return {}
-    apart = torch.where(columns["mask"], logp[:, None] - columns["rollout_logp"], -math.inf)
-    return {"ratio/max": apart.max().exp()}
 
 
 def _mismatch(columns: Columns, logp: Tensor) -> dict[str, float]:
