@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_runs import lines, recipe, training_of
+from tiny_runs import DIGITS, lines, recipe, training_of
 
 from polopt import catalogue, index
 from polopt.config import ConfigError
@@ -25,6 +25,8 @@ SMALL: dict[str, dict[str, Any]] = {
     "gtalign": {"blocks": False},
     # Of 90 possible tokens none is as likely as its default asks of a branch.
     "latr": {"least": 0.02},
+    # Tasks without tools, where an answer's tokens stand for its calls.
+    "otc": {"but": {"reward.efficiency.calls": {"part": "features.DecisionCount"}}, "tasks": DIGITS, "limit": 3},
     "policyrollout": {"rules": " 2 4 6 8"},
     # Its tasks tell what a second policy makes of an answer.
     "refcritic": {"tasks": {"kind": "critic", "steps": 1, "train": 500, "heldout": 20}, "limit": 10},
