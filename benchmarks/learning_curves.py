@@ -38,35 +38,36 @@ SEEDS = (61, 62, 63, 64, 65)
 
 
 @dataclasses.dataclass(frozen=True)
-class PPO:
-    """Settings of one environment for both sides, in the peer's words; `steps` and `every` are rounded down to whole
+class Settings:
+    """Settings of both sides on one environment, in the peer's words; `steps` and `every` are rounded down to whole
     batches of copies x length."""
 
     steps: int
     every: int
     episodes: int = 20
+    gamma: float = 0.99
     copies: int = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class PPO(Settings):
+    """Settings of PPO."""
+
     length: int = 2048
     batch: int = 64
     epochs: int = 10
-    gamma: float = 0.99
     lam: float = 0.95
     lr: float = 3e-4
     entropy: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True)
-class SAC:
-    """As `PPO`, of an update of `batch` transitions after each step."""
+class SAC(Settings):
+    """Settings of SAC, with an update of `batch` transitions after each step."""
 
-    steps: int
-    every: int
-    episodes: int = 20
     start: int = 100
     batch: int = 256
-    gamma: float = 0.99
     lr: float = 1e-3
-    copies: int = 1
     length: int = 50
 
 
@@ -158,7 +159,7 @@ def ours(name: str, seed: int) -> dict[str, Any]:
 
 
 def of_peer(name: str, seed: int) -> dict[str, Any]:
-    """As `ours`, of stable-baselines3."""
+    """Trains stable-baselines3 on an environment, and returns what `ours` does."""
     import gymnasium
     import stable_baselines3 as sb3
     import torch
