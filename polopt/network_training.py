@@ -15,8 +15,8 @@ from polopt.algorithm import Algorithm
 from polopt.evaluation import Evaluation
 from polopt.experience import Experience
 from polopt.fields import Binding
-from polopt.gradient_passes import Columns, GradientPasses
 from polopt.network_evaluation import NetworkEvaluator, Place, Proposals, learned_places
+from polopt.networks import LearnedNetwork
 from polopt.objectives import Objective
 from polopt.outputs import POLICY, output_of
 from polopt.sampling import policy_input_of
@@ -59,15 +59,12 @@ class NetworkTraining:
         # A policy without a space of observations and actions is asked for such outputs itself.
         read = hasattr(policy, "space") and any(output_of(name) is not None for name in algorithm.required_outputs)
         self.active = read or bool(self.specs) or self.target_policy is not None
-        # What the policy's loss reads of its own proposals; a compiled pass evaluates them itself.
+        # What the policy's loss reads of its own proposals.
         outputs = map(output_of, algorithm.objective.active_fields("policy_outputs"))
         known = [output for output in outputs if output is not None]
         self._learned = learned_places(known)
         self._reads_law = bool(self._learned) or any(output.network == POLICY for output in known)
         self._proposals: Proposals | None = None
-        modules = {name.replace(".", "_"): module for name, module in self._kept()} | {"policy": policy}
-        own = {name: module for name, module in modules.items() if isinstance(module, nn.Module)}
-        self.passes = GradientPasses(own, bool(getattr(policy, "compiled", False)))
 
     @functools.cached_property
     def _evaluator(self) -> NetworkEvaluator:
@@ -89,35 +86,48 @@ class NetworkTraining:
                 batch = part(batch, evaluation, self._generator)
         return batch
 
-    def step(self, batch: Experience) -> dict[str, Tensor]:
-        """Takes one step of every network on a minibatch, and returns their metrics, by network."""
+    def begin_minibatch(self) -> tuple[bool, ...]:
+        """Counts a minibatch. Returns what is due in it: whether the policy's step, and each network's step and its
+        copy's."""
         self.count += self.active
-        if self.specs and not self.passes.compiled:
+        due = (self._is_due(spec) for spec in self.specs.values())
+        return (self.policy_is_due, self._copies_policy, *due, *(self._copies_it(name) for name in self._copies))
+
+    def step(self, batch: Experience) -> dict[str, Tensor]:
+        """Takes one step of every network that is due on a minibatch, and returns their metrics, by network."""
+        if self.specs:
             learned = self._learned if self.policy_is_due else frozenset[Place]()
             learns = self.policy_is_due and self._reads_law
             self._proposals = Proposals(batch.extras["observation"], learned, learns)
         record: dict[str, Tensor] = {}
         for name, spec in self.specs.items():
-            if spec.objective is None or spec.frozen or self.count % spec.every:
+            if spec.objective is None or not self._is_due(spec):
                 continue
             learners = (name, *spec.together_with)
             parameters = [p for learner in learners for p in self._parameters[learner]]
             with _learning(parameters):
-                found = self.passes(name, functools.partial(self._loss, spec.objective), parameters, batch)
-            for parameter, gradient in zip(parameters, found.gradients, strict=True):
+                result = spec.objective.of_checked(batch, self.evaluate(batch, spec.objective, learns=False))
+                gradients = torch.autograd.grad(result.loss, parameters, allow_unused=True)
+            for parameter, gradient in zip(parameters, gradients, strict=True):
                 parameter.grad = gradient
             for learner in learners:
                 self.steppers[learner].step()
             for parameter in parameters:
                 parameter.grad = None
-            metrics = {"loss": found.loss, **found.found}
+            metrics = {"loss": result.loss.detach(), **result.metrics}
             record |= {f"{name}/{metric}": value for metric, value in metrics.items()}
         return record
 
-    def _loss(self, objective: Objective, batch: Experience) -> tuple[Tensor, Columns]:
-        """Returns a network's loss and metrics on a minibatch whose values were checked."""
-        result = objective.of_checked(batch, self.evaluate(batch, objective, learns=False))
-        return result.loss, dict(result.metrics)
+    def _is_due(self, spec: LearnedNetwork) -> bool:
+        return spec.objective is not None and not spec.frozen and self.count % spec.every == 0
+
+    def _copies_it(self, name: str) -> bool:
+        return self.count % self.specs[name].target_every == 0
+
+    @property
+    def _copies_policy(self) -> bool:
+        step = self.count // self.algorithm.policy_every
+        return self._policy_copy is not None and self.policy_is_due and step % self.algorithm.policy_target_every == 0
 
     @property
     def reads(self) -> frozenset[str]:
@@ -155,13 +165,11 @@ class NetworkTraining:
         """Moves the target copies that are due in this minibatch, after the policy's step, and so ends it."""
         self._proposals = None
         for name, copied in self._copies.items():
-            spec = self.specs[name]
-            if self.count % spec.target_every == 0:
-                assert spec.target_tau is not None
-                copied.move(spec.target_tau)
-        step = self.count // self.algorithm.policy_every
-        due = self.policy_is_due and step % self.algorithm.policy_target_every == 0
-        if self._policy_copy is not None and due:
+            if self._copies_it(name):
+                tau = self.specs[name].target_tau
+                assert tau is not None
+                copied.move(tau)
+        if self._policy_copy is not None and self._copies_policy:
             assert self.algorithm.policy_target_tau is not None
             self._policy_copy.move(self.algorithm.policy_target_tau)
 
@@ -170,6 +178,16 @@ class NetworkTraining:
         yield from ((f"networks.{name}.target.", module) for name, module in self.targets.items())
         if self.target_policy is not None:
             yield "networks.policy.target.", self.target_policy
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Returns, by name, all tensors that the steps of networks read or change beside the policy's."""
+        found = {
+            f"{prefix}{name}": value
+            for prefix, module in self._kept()
+            for name, value in (*module.named_parameters(), *module.named_buffers())
+        }
+        steppers = ((f"networks.{name}.optimiser.", stepper) for name, stepper in self.steppers.items())
+        return found | {f"{prefix}{name}": v for prefix, stepper in steppers for name, v in stepper.tensors().items()}
 
     def weights(self) -> dict[str, Tensor]:
         """Returns the networks' weights and those of their target copies, as NAME.PARAMETER and NAME.target.PARAMETER,

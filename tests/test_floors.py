@@ -20,7 +20,7 @@ FLOORS = [
     {"fields", "ops", "layers"},
     {"evaluation", "stacking"},
     {"experience"},
-    {"part", "values", "tokens", "gradient_passes"},
+    {"part", "values", "tokens", "compiled_steps"},
     {"anchor", "config", "schedules", "outline", "part_diff", "problems", "backends"},
     {"features"},
     {"sampling", "rewards", "credit", "objectives", "metrics", "solvers", "teachers", "guards"},

@@ -129,6 +129,7 @@ def learned_gap(drift: float, seed: int, steps: int = 600) -> tuple[Tensor, Tens
             marked(transition_rows({name: column[place] for name, column in log.items()}, PLAIN), logged)
             for log, logged in ((real, True), (simulated, False))
         ]
+        networks.begin_minibatch()
         networks.step(Experience.join(parts))
     new = moves(4000, drift, seed + 2000)
     rows = networks.relabelled(marked(transition_rows(new, PLAIN), False))

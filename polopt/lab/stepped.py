@@ -193,6 +193,7 @@ def learned_in(
         drawn = algorithm.with_advantages(algorithm.sampling(source))
         for i in range(updates):
             rows = networks.relabelled(drawn[torch.arange(i * batch, (i + 1) * batch)])
+            networks.begin_minibatch()
             networks.step(rows)
             if networks.policy_is_due:
                 optimiser.zero_grad()

@@ -121,6 +121,7 @@ def learned_from(
     for _ in range(steps):
         rows = algorithm.with_advantages(algorithm.sampling(source))
         rows = networks.relabelled(rows)
+        networks.begin_minibatch()
         networks.step(rows)
         if networks.policy_is_due:
             optimiser.zero_grad()

@@ -5,21 +5,22 @@ from __future__ import annotations
 import math
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from polopt.algorithm import Algorithm
+from polopt.compiled_steps import Columns, CompiledSteps, batch_of, columns_of
 from polopt.config import ConfigError
 from polopt.experience import Experience
 from polopt.extras import EXTRAS
 from polopt.fields import SHAPES
-from polopt.gradient_passes import Columns, batch_of
 from polopt.metrics import logp_mismatch
 from polopt.network_training import NetworkTraining
 from polopt.objectives import Objective
+from polopt.support import Support
 from polopt.training.specs import StageSpec
 from polopt.updates import Stepper
 
@@ -68,11 +69,22 @@ def flat(experience: Experience, reads: frozenset[str]) -> Columns:
     return columns
 
 
+class Step(NamedTuple):
+    """What a step found. names: of the metrics. metrics: [n] in double precision. logp: [M] before the step.
+    gradients: of the policy's parameters, and norm of them all; None if its step was not due."""
+
+    names: tuple[str, ...]
+    metrics: Tensor
+    logp: Tensor | None = None
+    gradients: list[Tensor] | None = None
+    norm: Tensor | None = None
+
+
 class FlatUpdates:
     """Optimiser steps on the decisions of one batch: in each, those of the networks and, where it is due, the policy's.
 
     Nothing in an update waits for the device: a step whose gradient is not finite is left out by the optimiser, and
-    found when the update's metrics are read.
+    found when the update's metrics are read. Where the policy is `compiled`, a step is one compiled graph.
     """
 
     def __init__(
@@ -84,7 +96,9 @@ class FlatUpdates:
         networks: NetworkTraining,
     ) -> None:
         self.policy, self.objective, self.stepper, self.clip = policy, objective, stepper, clip
-        self.networks = networks
+        self.networks, self.compiled = networks, bool(getattr(policy, "compiled", False))
+        self._support = Support()
+        self._graphs = CompiledSteps(self._step, self._tensors)
 
     @property
     def parameters(self) -> Sequence[nn.Parameter]:
@@ -97,54 +111,67 @@ class FlatUpdates:
         epochs: int,
         minibatches: int,
         generator: torch.Generator,
-        see: Callable[[Sequence[nn.Parameter], int, Tensor], None],
+        see: Callable[[list[Tensor], int, Tensor], None],
     ) -> list[dict[str, float]]:
-        """Takes epochs x minibatches steps. Returns the metrics of each. see: called with the parameters, the number of
-        decisions and the gradient's norm after each backward pass of the first epoch, if there are several."""
+        """Takes epochs x minibatches steps. Returns the metrics of each. see: called with the gradients, the number of
+        decisions and the gradient's norm of each step of the policy in the first epoch, if there are several."""
         own: frozenset[str] = getattr(self.policy, "reads", frozenset())
         columns = flat(experience, self.objective.active_fields("reads") | self.networks.reads | own)
-        self.networks.passes.begin_batch()
-        metrics: list[dict[str, Tensor]] = []
+        self._support = experience.support
+        if self.compiled:
+            self._graphs.begin_batch()
+        found: list[Step] = []
         first = None
         for epoch, minibatch in _minibatches(columns, epochs, minibatches, generator):
-            batch, record = self._step_networks(batch_of(minibatch, experience.support))
-            metrics.append(record)
-            if not self.networks.policy_is_due or not self.parameters:
-                self.networks.move_targets()
+            step = self._taken(minibatch)
+            found.append(step)
+            if step.logp is None or step.gradients is None or step.norm is None:
                 continue
-            found = self.networks.passes("policy", self._loss, self.parameters, batch)
-            logp = found.found.pop("logp")
-            for parameter, gradient in zip(self.parameters, found.gradients, strict=True):
-                parameter.grad = gradient
-            norm = nn.utils.get_total_norm([gradient for gradient in found.gradients if gradient is not None])
             if epoch == 0 and minibatches > 1:
-                see(self.parameters, len(logp), norm)
-            nn.utils.clip_grads_with_norm_(self.parameters, self.clip, norm)
-            self.stepper.step(norm)
-            record |= {"loss": found.loss, **found.found, "grad_norm": norm}
-            self.networks.move_targets()
-            first = first or (minibatch, logp)
-        records = _read(metrics)
+                see(step.gradients, len(step.logp), step.norm)
+            first = first or (minibatch, step.logp)
+        records = _read(found)
         if first is not None and "rollout_logp" in first[0]:
             records[0] |= _mismatch(*first)
         return records
 
-    def _step_networks(self, batch: Experience) -> tuple[Experience, dict[str, Tensor]]:
-        """Takes the networks' step. Returns the minibatch as they relabel it, and their metrics."""
-        if not self.networks.active:
-            return batch, {}
-        batch = self.networks.relabelled(batch)
-        return batch, self.networks.step(batch)
+    def _taken(self, columns: Columns) -> Step:
+        """Takes the step of one minibatch."""
+        due = self.networks.begin_minibatch()
+        if self.networks.algorithm.relabel:
+            columns = columns_of(self.networks.relabelled(batch_of(columns, self._support)))
+        if self.compiled:
+            return self._graphs((self._support, due), columns)
+        return self._step(columns)
 
-    def _loss(self, batch: Experience) -> tuple[Tensor, Columns]:
-        """Returns the policy's loss, its metrics, and as "logp" [M] the log-probabilities before the step."""
+    def _step(self, columns: Columns) -> Step:
+        batch = batch_of(columns, self._support)
+        record = self.networks.step(batch) if self.networks.active else {}
+        if not self.networks.policy_is_due or not self.parameters:
+            self.networks.move_targets()
+            return Step(*_stacked(record))
+        parameters = self.parameters
         evaluation = self.networks.evaluate(batch, self.objective)
         result = self.objective.of_checked(batch, evaluation)
-        logp, ratio = evaluation.logp.detach(), dict[str, Tensor]()
+        found = torch.autograd.grad(result.loss, parameters, allow_unused=True)
+        norm = nn.utils.get_total_norm([gradient for gradient in found if gradient is not None])
+        share = (self.clip / (norm + 1e-6)).clamp(max=1.0)
+        for parameter, gradient in zip(parameters, found, strict=True):
+            parameter.grad = None if gradient is None else gradient * share.to(gradient)
+        self.stepper.step(norm)
+        self.networks.move_targets()
+        logp = evaluation.logp.detach()
+        record |= {"loss": result.loss.detach(), **result.metrics, "grad_norm": norm}
         if batch.rollout_logp is not None:
             apart = torch.where(batch.mask, logp - batch.rollout_logp, -math.inf)
-            ratio = {"ratio/max": apart.max().exp()}
-        return result.loss, {**result.metrics, **ratio, "logp": logp[:, 0]}
+            record["ratio/max"] = apart.max().exp()
+        gradients = [torch.zeros_like(p) if g is None else g for p, g in zip(parameters, found, strict=True)]
+        return Step(*_stacked(record), logp[:, 0], gradients, norm)
+
+    def _tensors(self) -> Columns:
+        own = (*self.policy.named_parameters(), *self.policy.named_buffers())
+        found = {f"policy.{name}": value for name, value in own} | self.networks.tensors()
+        return found | {f"optimiser.{name}": value for name, value in self.stepper.tensors().items()}
 
 
 def check_compiled(algorithm: Algorithm, stage: StageSpec, where: str, device: str) -> None:
@@ -207,7 +234,13 @@ def _mismatch(columns: Columns, logp: Tensor) -> dict[str, float]:
     }
 
 
-def _read(metrics: list[dict[str, Tensor]]) -> list[dict[str, float]]:
+def _stacked(record: Mapping[str, Tensor]) -> tuple[tuple[str, ...], Tensor]:
+    """Returns the names of metrics, and their values [n] in double precision."""
+    values = [value.double() for value in record.values()]
+    return tuple(record), torch.stack(values) if values else torch.zeros(0, dtype=torch.float64)
+
+
+def _read(steps: Sequence[Step]) -> list[dict[str, float]]:
     """Returns the numbers of all steps, read from the device at once."""
-    values = iter(torch.stack([value.double() for step in metrics for value in step.values()]).tolist())
-    return [{name: next(values) for name in step} for step in metrics]
+    values = iter(torch.cat([step.metrics for step in steps]).tolist())
+    return [{name: next(values) for name in step.names} for step in steps]

@@ -149,6 +149,7 @@ class Learner:
         batch = batch[(-ops.group_least(-_width(batch).double(), batch.group)).argsort(stable=True)]
         if self.networks.active:
             check_values(batch, by="Learner.update")
+        self.networks.begin_minibatch()
         batch = self.networks.relabelled(batch)
         record = add_metrics([self.networks.step(batch)])
         if self.networks.policy_is_due and self.stepper.stepped:
@@ -212,7 +213,8 @@ class Learner:
             nothing(self.policy.evaluate(blank(batch), outputs)).backward()
         self.team.reduce(stepped)
         if epoch == 0 and self.minibatches > 1:
-            self.noise.see(stepped, len(batch))
+            gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in stepped]
+            self.noise.see(gradients, len(batch))
         norm = float(whole(nn.utils.clip_grad_norm_(stepped, self.stage.optimiser.clip)))
         if not math.isfinite(norm):
             raise diverged(norm)

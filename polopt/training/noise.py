@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from polopt.metrics import gradient_noise
 from polopt.policies.sharded import gradient_norm
@@ -30,14 +28,13 @@ class NoiseMeter:
         self._norms: list[Tensor] = []
         self._rows = 0
 
-    def see(self, parameters: Sequence[nn.Parameter], rows: int, norm: Tensor | None = None) -> None:
+    def see(self, gradients: list[Tensor], rows: int, norm: Tensor | None = None) -> None:
         """Adds one minibatch's gradient, averaged over `rows` rows. norm: the gradient's, if it is known."""
-        grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
-        self._norms.append(gradient_norm(grads) if norm is None else norm)
+        self._norms.append(gradient_norm(gradients) if norm is None else norm)
         if self._total:
-            torch._foreach_add_(self._total, grads)
+            torch._foreach_add_(self._total, gradients)
         else:
-            self._total = [*map(torch.clone, grads)]
+            self._total = [*map(torch.clone, gradients)]
         self._rows += rows
 
     def scale(self) -> float | None:

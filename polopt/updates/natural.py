@@ -177,6 +177,9 @@ class _NaturalStepper(Stepper):
             scale = math.sqrt(2 * radius / curvature) if curvature > 0 else 0.0
         return -scale * x, scale * float(x @ gradient)
 
+    def tensors(self) -> dict[str, Tensor]:
+        return self.others.tensors()
+
     def state(self) -> dict[str, Tensor]:
         return self.others.state()
 

@@ -9,6 +9,7 @@ from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.optim.adamw import adamw
 
 from polopt.objectives import Objective
 from polopt.part import Part
@@ -84,6 +85,10 @@ class Stepper:
         it is not finite there is no step."""
         raise NotImplementedError
 
+    def tensors(self) -> dict[str, Tensor]:
+        """Returns, by name, the tensors that `step` reads or changes beside parameters and gradients."""
+        return {}
+
     def state(self) -> dict[str, Tensor]:
         """Returns the tensors of a checkpoint: `i.name` of parameter number i, and others by name."""
         raise NotImplementedError
@@ -118,31 +123,54 @@ class UpdateRule(Part):
         """
 
 
-class OptimiserStepper(Stepper):
-    """A stepper by an optimiser of torch."""
+class AveragingStepper(Stepper):
+    """A stepper with averages for each parameter, which are made at its first gradient.
 
-    def __init__(self, parameters: Sequence[nn.Parameter], optimiser: torch.optim.Optimizer) -> None:
+    lr: [] in double precision; a tensor, so that a compiled step reads the one of now.
+    """
+
+    def __init__(self, parameters: Sequence[nn.Parameter], lr: float) -> None:
         super().__init__(parameters)
-        self.optimiser = optimiser
+        self.lr = torch.tensor(lr, dtype=torch.float64)
+        self._averages: dict[nn.Parameter, dict[str, Tensor]] = {}
 
     def set_lr(self, lr: float) -> None:
-        for group in self.optimiser.param_groups:
-            group["lr"] = lr
+        self.lr.fill_(lr)
 
+    def blank(self, parameter: nn.Parameter) -> dict[str, Tensor]:
+        """Returns a parameter's averages before the first step, by name."""
+        raise NotImplementedError
+
+    def move(
+        self, parameters: list[Tensor], gradients: list[Tensor], averages: list[dict[str, Tensor]], stopped: Tensor
+    ) -> None:
+        """Takes the step of parameters, in place and without reading a number. stopped: [] 1 if none is to be taken,
+        or 0."""
+        raise NotImplementedError
+
+    @torch.no_grad()
     def step(self, norm: Tensor | None = None) -> None:
-        if norm is None:
-            self.optimiser.step()
-        elif self.optimiser.defaults.get("fused"):  # nothing waits for the device
-            self.optimiser.found_inf = (~norm.isfinite()).float()  # type: ignore[attr-defined]
-            self.optimiser.step()
-        elif norm.isfinite():
-            self.optimiser.step()
+        learned = [p for p in self.parameters if p.grad is not None]
+        if learned:
+            stopped = learned[0].new_zeros(()) if norm is None else (~norm.isfinite()).to(learned[0].dtype)
+            gradients = [p.grad for p in learned if p.grad is not None]
+            self.move([*learned], gradients, [self._averages_of(p) for p in learned], stopped)
+
+    def _averages_of(self, parameter: nn.Parameter) -> dict[str, Tensor]:
+        if parameter not in self._averages:
+            self._averages[parameter] = self.blank(parameter)
+        return self._averages[parameter]
+
+    def tensors(self) -> dict[str, Tensor]:
+        for parameter in self.parameters:
+            self._averages_of(parameter)
+        return {"lr": self.lr, **self.state()}
 
     def state(self) -> dict[str, Tensor]:
         return {
-            f"{i}.{name}": torch.as_tensor(value)
+            f"{i}.{name}": value
             for i, parameter in enumerate(self.parameters)
-            for name, value in self.optimiser.state.get(parameter, {}).items()
+            for name, value in self._averages.get(parameter, {}).items()
         }
 
     def load(self, tensors: Mapping[str, Tensor], place: Place) -> None:
@@ -150,7 +178,7 @@ class OptimiserStepper(Stepper):
             prefix = f"{i}."
             state = {k.removeprefix(prefix): v.clone() for k, v in tensors.items() if k.startswith(prefix)}
             if state:
-                self.optimiser.state[parameter] = {k: place(v, parameter) for k, v in state.items()}
+                self._averages[parameter] = {k: place(v, parameter) for k, v in state.items()}
 
 
 class AdamW(UpdateRule):
@@ -162,14 +190,45 @@ class AdamW(UpdateRule):
     loop_capabilities = frozenset[str]()
 
     def begin(self, parameters: Sequence[nn.Parameter], settings: OptimiserSettings) -> Stepper:
-        optimiser = torch.optim.AdamW(
-            parameters, lr=settings.lr, betas=settings.betas, weight_decay=settings.weight_decay, fused=True
+        return _AdamWStepper(parameters, settings)
+
+
+class _AdamWStepper(AveragingStepper):
+    """The stepper of `AdamW`, by torch's fused kernel."""
+
+    def __init__(self, parameters: Sequence[nn.Parameter], settings: OptimiserSettings) -> None:
+        super().__init__(parameters, settings.lr)
+        self._betas, self._decay = settings.betas, settings.weight_decay
+
+    def blank(self, parameter: nn.Parameter) -> dict[str, Tensor]:
+        step = torch.zeros((), dtype=torch.float32, device=parameter.device)
+        return {"step": step, "exp_avg": torch.zeros_like(parameter), "exp_avg_sq": torch.zeros_like(parameter)}
+
+    def move(
+        self, parameters: list[Tensor], gradients: list[Tensor], averages: list[dict[str, Tensor]], stopped: Tensor
+    ) -> None:
+        adamw(
+            parameters,
+            gradients,
+            [own["exp_avg"] for own in averages],
+            [own["exp_avg_sq"] for own in averages],
+            [],
+            [own["step"] for own in averages],
+            fused=True,
+            found_inf=stopped.float(),
+            amsgrad=False,
+            beta1=self._betas[0],
+            beta2=self._betas[1],
+            lr=self.lr,
+            weight_decay=self._decay,
+            eps=1e-8,
+            maximize=False,
         )
-        return OptimiserStepper(parameters, optimiser)
 
 
 class RMSprop(UpdateRule):
-    """A step of lr g / (sqrt(v) + eps), v <- decay v + (1 - decay) g^2, with the recipe's lr and weight decay.
+    """A step of lr g / (sqrt(v) + eps), v <- decay v + (1 - decay) g^2, with the recipe's lr and weight decay, which is
+    added to g.
 
     decay: of the average of squares.
     eps: added to its root.
@@ -183,7 +242,26 @@ class RMSprop(UpdateRule):
             raise ValueError(f"updates.RMSprop: need 0 <= decay < 1 and eps > 0, found {self.decay} and {self.eps}")
 
     def begin(self, parameters: Sequence[nn.Parameter], settings: OptimiserSettings) -> Stepper:
-        optimiser = torch.optim.RMSprop(
-            parameters, lr=settings.lr, alpha=self.decay, eps=self.eps, weight_decay=settings.weight_decay
-        )
-        return OptimiserStepper(parameters, optimiser)
+        return _RMSpropStepper(self, parameters, settings)
+
+
+class _RMSpropStepper(AveragingStepper):
+    """The stepper of `RMSprop`."""
+
+    def __init__(self, rule: RMSprop, parameters: Sequence[nn.Parameter], settings: OptimiserSettings) -> None:
+        super().__init__(parameters, settings.lr)
+        self._rule, self._weight_decay = rule, settings.weight_decay
+
+    def blank(self, parameter: nn.Parameter) -> dict[str, Tensor]:
+        return {"square_avg": torch.zeros_like(parameter)}
+
+    def move(
+        self, parameters: list[Tensor], gradients: list[Tensor], averages: list[dict[str, Tensor]], stopped: Tensor
+    ) -> None:
+        decay, eps = self._rule.decay, self._rule.eps
+        for parameter, gradient, own in zip(parameters, gradients, averages, strict=True):
+            gradient = gradient + self._weight_decay * parameter
+            average = decay * own["square_avg"] + (1 - decay) * gradient.square()
+            step = self.lr.to(parameter) * gradient / (average.sqrt() + eps)
+            own["square_avg"].copy_(torch.where(stopped > 0, own["square_avg"], average))
+            parameter.sub_(torch.where(stopped > 0, 0.0, step))

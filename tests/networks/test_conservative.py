@@ -75,6 +75,7 @@ def test_the_penalty_is_the_formula_for_the_actions_that_were_drawn() -> None:
 
 def test_the_penalty_reaches_the_critic_and_not_the_policy() -> None:
     found = training(cql(hidden=(5,)))
+    found.begin_minibatch()
     found.step(batch())
     assert all(p.grad is None for p in found.policy.parameters())
     with_penalty = {n: v.clone() for n, v in found.modules["critic"].state_dict().items()}
@@ -103,6 +104,7 @@ def test_many_draws_are_the_integral_over_actions() -> None:
 @pytest.mark.parametrize(("threshold", "sign"), [(-50.0, 1), (50.0, -1)])
 def test_the_price_rises_above_the_threshold(threshold: float, sign: int) -> None:
     found = training(cql(threshold=threshold, hidden=(5,)))
+    found.begin_minibatch()
     found.step(batch())
     assert float(next(found.modules["price"].parameters())) * sign > 0
 
@@ -135,6 +137,7 @@ def test_a_subset_of_heads_is_drawn_for_each_minibatch() -> None:
 def test_the_temperature_steps_with_the_policy() -> None:
     found = training(rlpd(hidden=(5,), updates=3))
     for _ in range(6):
+        found.begin_minibatch()
         found.step(batch())
     counts = {name: int(stepper.state()["0.step"]) for name, stepper in found.steppers.items()}
     assert counts == {"critic": 6, "temperature": 2}

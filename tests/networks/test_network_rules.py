@@ -21,6 +21,7 @@ def after(algorithm: Algorithm, steps: int = 3) -> tuple[NetworkTraining, list[n
     networks = training(algorithm)
     before = copy.deepcopy([*networks.modules["critic"].parameters()])
     for _ in range(steps):
+        networks.begin_minibatch()
         networks.step(batch())
         networks.move_targets()
     return networks, before
@@ -39,6 +40,7 @@ def test_a_network_takes_steps_by_its_own_rule() -> None:
     optimiser = torch.optim.Adam(twin.modules["critic"].parameters(), 1e-3, fused=True)
     twin.steppers["critic"].step = lambda norm=None: optimiser.step()  # type: ignore[method-assign, assignment]
     for _ in range(3):
+        twin.begin_minibatch()
         twin.step(batch())
         twin.move_targets()
     for ours, theirs in zip(*(n.modules["critic"].parameters() for n in (plain, twin)), strict=True):
@@ -54,6 +56,7 @@ def test_another_rule_goes_on_from_a_checkpoint() -> None:
     second.load(first.state())
     second._generator.set_state(first._generator.get_state())
     for _ in range(2):
+        second.begin_minibatch()
         second.step(batch())
         second.move_targets()
     for ours, theirs in zip(*(n.modules["critic"].parameters() for n in (second, whole)), strict=True):

@@ -83,6 +83,7 @@ def test_forward_backward_loss_pair_by_pair(kind: str) -> None:
 def test_both_networks_take_a_step_on_the_one_loss() -> None:
     found = training("values")
     before = {name: [p.clone() for p in module.parameters()] for name, module in found.modules.items()}
+    found.begin_minibatch()
     found.step(found.relabelled(rows()))
     for name, module in found.modules.items():
         assert all(not torch.equal(p, q) for p, q in zip(module.parameters(), before[name], strict=True)), name

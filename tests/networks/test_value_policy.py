@@ -83,6 +83,7 @@ def test_the_copy_follows_in_every_third_minibatch() -> None:
     found = training(dqn(target_every=3))
     old = copy.deepcopy(found.target_policy.state_dict())
     for count in range(1, 7):
+        found.begin_minibatch()
         found.step(transitions())
         with torch.no_grad():
             for parameter in found.policy.parameters():

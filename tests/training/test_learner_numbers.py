@@ -30,7 +30,7 @@ def test_the_noise_meter_finds_a_known_noise_scale() -> None:
         for _ in range(4):
             noise = torch.randn(50, generator=generator, dtype=torch.float64)
             parameter.grad = truth + spread / rows**0.5 * noise
-            meter.see([parameter], rows)
+            meter.see([parameter.grad], rows)
         found.append(meter.scale())
     late = [scale for scale in found[100:] if scale is not None]
     expected = 50 * spread**2 / float(truth.square().sum())
@@ -45,7 +45,7 @@ def test_a_signal_that_is_rounding_has_no_noise_scale() -> None:
         gradient = torch.randn(7, generator=torch.Generator().manual_seed(seed))
         for grad in (gradient, torch.zeros(7), torch.zeros(7)):
             parameter.grad = grad
-            meter.see([parameter], 4)
+            meter.see([parameter.grad], 4)
         assert meter.scale() is None
 
 

@@ -83,6 +83,7 @@ class BatchSteps:
         return self.stepper.step_on_batch(self._loss(batch))
 
     def _part(self, batch: Experience) -> None:
+        self.networks.begin_minibatch()
         self.networks.step(batch)
         stepped = self.stepper.stepped
         if stepped:

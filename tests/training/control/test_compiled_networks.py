@@ -1,9 +1,8 @@
-"""Compiled passes of networks beside a policy: the eager ones, with the same draws and the tensors of now."""
+"""Compiled steps of a policy and of networks beside it: the eager ones, with the same draws and the tensors of now."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from polopt.catalogue import part
 from polopt.config import ConfigError
 from polopt.errors import UserError
 from polopt.experience import Experience
-from polopt.gradient_passes import GradientPass, GradientPasses, columns_of
+from polopt.compiled_steps import Columns, CompiledSteps, columns_of
 from polopt.sampling import Fragments
 from polopt.training import recipe as recipes
 from polopt.training.control.domain import ControlDomain
@@ -26,6 +25,7 @@ from polopt.training.flat_updates import check_compiled
 from polopt.training.launch import resume, train
 from polopt.training.learner import Learner
 from polopt.training.specs import StageSpec
+from polopt.updates import AdamW, PlainSettings
 
 REPLAYED = {"start": 40, "batch": 64, "steps": 2}
 METHODS: dict[str, tuple[str, str, dict[str, Any]]] = {
@@ -57,14 +57,6 @@ def made(name: str, **changes: Any) -> ControlRecipe:
     )
 
 
-class StepByStep(GradientPasses):
-    """Passes that count as compiled and are evaluated eagerly."""
-
-    def __call__(self, name: Any, loss: Any, parameters: Sequence[nn.Parameter], batch: Experience) -> GradientPass:
-        value, found = loss(batch)
-        return GradientPass(torch.autograd.grad(value, parameters, allow_unused=True), value.detach(), found)
-
-
 def left(name: str, eager: bool, folder: Path) -> tuple[list[Tensor], list[dict[str, float]]]:
     """Returns all weights and the metrics of two updates."""
     recipe = made(name, compiled=True)
@@ -73,7 +65,7 @@ def left(name: str, eager: bool, folder: Path) -> tuple[list[Tensor], list[dict[
     algorithm, source = domain.algorithms["rl"], domain.source("rl")
     learner = Learner(domain.policy, algorithm, recipe.stages["rl"], torch.Generator().manual_seed(3))
     if eager:
-        learner.networks.passes.__class__ = StepByStep
+        learner.flat_updates.compiled = False
     records = []
     for step in range(2):
         records.append(learner.update(algorithm.with_advantages(algorithm.sampling(source)), step))
@@ -91,94 +83,122 @@ def assert_alike(name: str, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["sac", "td3", "dqn"])
-def test_traced_passes_are_the_eager_ones(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_traced_steps_are_the_eager_ones(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the same draws in the same order, over steps that change every network and its copy."""
     monkeypatch.setattr(torch, "compile", lambda graph, **_: graph)
     assert_alike(name, tmp_path)
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
-def test_compiled_passes_are_the_eager_ones(tmp_path: Path) -> None:
+def test_compiled_steps_are_the_eager_ones(tmp_path: Path) -> None:
     assert_alike("td3", tmp_path)
 
 
 def test_a_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bit for bit, with one graph for each network that learns and one for the policy."""
+    """Bit for bit, with one graph for all that a minibatch changes."""
     graphs: list[Any] = []
     monkeypatch.setattr(torch, "compile", lambda graph, **_: graphs.append(graph) or graph)
     whole = left_by(train(made("sac", compiled=True), tmp_path / "whole").folder)
-    assert len(graphs) == 3
+    assert len(graphs) == 1
     with pytest.raises(Stop):
         train(made("sac", compiled=True), tmp_path / "run", watchers=(StopAt(2),))
     assert left_by(resume(tmp_path / "run").folder) == whole
 
 
-class Noisy(nn.Module):
-    """w x plus noise of a generator."""
+class Noisy:
+    """A step of w along its mean gradient of w[order] x, plus noise of a generator, by AdamW's rule for RATE."""
 
     def __init__(self) -> None:
-        super().__init__()
         self.w = nn.Parameter(torch.tensor([2.0, 3.0]))
         self.unused = nn.Parameter(torch.ones(3))
         self.generator = torch.Generator().manual_seed(5)
+        self.stepper = AdamW().begin([self.w, self.unused], PlainSettings(lr=0.1, weight_decay=0.3))
 
-    def forward(self, batch: Experience) -> tuple[Tensor, dict[str, Tensor]]:
+    def step(self, columns: Columns) -> dict[str, Any]:
         noise = torch.randn(2, generator=self.generator)
         order = torch.randperm(2, generator=self.generator)
-        return ((self.w[order] + noise) * batch.outcome[:, None]).sum(), {"noise": noise, "order": order}
+        loss = ((self.w[order] + noise) * columns["x"][:, None]).sum()
+        gradients = torch.autograd.grad(loss, [self.w, self.unused], allow_unused=True)
+        self.w.grad, self.unused.grad = gradients
+        self.stepper.step(loss.detach())
+        return {"found": [loss.detach(), noise, order], "gradients": gradients, "name": "it"}
+
+    def tensors(self) -> Columns:
+        return {"w": self.w, "unused": self.unused, **self.stepper.tensors()}
 
 
-def noisy(monkeypatch: pytest.MonkeyPatch) -> tuple[Noisy, GradientPasses, Experience]:
+def noisy(monkeypatch: pytest.MonkeyPatch) -> tuple[Noisy, CompiledSteps[dict[str, Any]]]:
     monkeypatch.setattr(torch, "compile", lambda graph, **_: graph)
-    module = Noisy()
-    passes = GradientPasses({"it": module}, compiled=True)
-    passes.begin_batch()
-    mask = torch.ones(3, 1, dtype=torch.bool)
-    return module, passes, Experience(mask=mask, outcome=torch.tensor([1.0, 2.0, 4.0]))
+    made = Noisy()
+    steps = CompiledSteps(made.step, made.tensors)
+    steps.begin_batch()
+    return made, steps
+
+
+COLUMNS = {"x": torch.tensor([1.0, 2.0, 4.0])}
 
 
 def test_draws_are_new_and_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Making the graph leaves the generator where it was, and each run moves it as an eager pass does."""
-    module, passes, batch = noisy(monkeypatch)
-    expected = torch.Generator().manual_seed(5)
+    """Making the graph leaves the generator and the tensors where they were; each run moves them as an eager step."""
+    made, steps = noisy(monkeypatch)
+    other = Noisy()
     for _ in range(3):
-        found = passes("it", module, [module.w, module.unused], batch)
-        noise, order = torch.randn(2, generator=expected), torch.randperm(2, generator=expected)
-        assert found.found["noise"].equal(noise)
-        assert found.found["order"].equal(order)
-        assert float(found.loss) == pytest.approx(7 * float(module.w.detach().sum() + noise.sum()))
-        assert found.gradients[1] is None
-        assert found.gradients[0] is not None
-        assert found.gradients[0].tolist() == [7.0, 7.0]
-    assert torch.equal(module.generator.get_state(), expected.get_state())
+        found, expected = steps("it", COLUMNS), other.step(COLUMNS)
+        for a, b in zip(found["found"], expected["found"], strict=True):
+            torch.testing.assert_close(a, b)
+        assert found["gradients"][0].tolist() == [7.0, 7.0]
+        assert found["gradients"][1] is None
+        assert found["name"] == "it"
+        torch.testing.assert_close(made.w, other.w)
+    assert torch.equal(made.generator.get_state(), other.generator.get_state())
+    assert torch.equal(made.unused, torch.ones(3))
+    assert float(made.stepper.state()["0.step"]) == 3
+
+
+def test_the_rule_of_a_graph_is_that_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """AdamW with weight decay and a rate that changes; a step whose norm is not finite changes nothing."""
+    made, steps = noisy(monkeypatch)
+    w = made.w.detach().clone().requires_grad_()
+    optimiser = torch.optim.AdamW([w], lr=0.1, weight_decay=0.3)
+    for scale, rate in ((1.0, 0.1), (-3.0, 0.05), (float("inf"), 0.05), (0.5, 0.2)):
+        made.stepper.set_lr(rate)
+        found = steps("it", {"x": scale * COLUMNS["x"]})
+        if scale != float("inf"):
+            optimiser.param_groups[0]["lr"], w.grad = rate, found["gradients"][0]
+            optimiser.step()
+        torch.testing.assert_close(made.w, w)
+    assert float(made.stepper.state()["0.step"]) == 3
 
 
 def test_changed_tensors_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Steps in place at once, and other tensors from the next batch on; a minibatch of another shape has its graph."""
-    module, passes, batch = noisy(monkeypatch)
+    """Changes in place at once, and other tensors from the next batch on; columns of another shape have their graph."""
+    made, steps = noisy(monkeypatch)
+    made.stepper.set_lr(0.0)
 
-    def less_noise(batch: Experience) -> float:
-        found = passes("it", module, [module.w], batch)
-        return float(found.loss - float(batch.outcome.sum()) * found.found["noise"].sum())
+    def less_noise(columns: Columns) -> float:
+        loss, noise, _ = steps("it", columns)["found"]
+        return float(loss - columns["x"].sum() * noise.sum())
 
-    assert less_noise(batch) == pytest.approx(35)
+    assert less_noise(COLUMNS) == pytest.approx(35)
     with torch.no_grad():
-        module.w.add_(1)
-    assert less_noise(batch) == pytest.approx(49)
-    assert less_noise(batch[torch.tensor([0, 1])]) == pytest.approx(21)
-    module.w = nn.Parameter(torch.zeros(2))
-    passes.begin_batch()
-    assert less_noise(batch) == pytest.approx(0, abs=1e-6)
+        made.w.add_(1)
+    assert less_noise(COLUMNS) == pytest.approx(49)
+    assert less_noise({"x": COLUMNS["x"][:2]}) == pytest.approx(21)
+    made.w = nn.Parameter(torch.zeros(2))
+    steps.begin_batch()
+    assert less_noise(COLUMNS) == pytest.approx(0, abs=1e-5)
 
 
-def test_draws_whose_chances_depend_on_the_minibatch_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    module, passes, batch = noisy(monkeypatch)
+def test_draws_whose_chances_depend_on_the_columns_are_refused() -> None:
+    made = Noisy()
 
-    def loss(batch: Experience) -> tuple[Tensor, dict[str, Tensor]]:
-        return torch.multinomial(batch.outcome, 1, generator=module.generator) * module.w.sum(), {}
+    def step(columns: Columns) -> Tensor:
+        return torch.multinomial(columns["x"], 1, generator=made.generator)
 
+    steps = CompiledSteps(step, made.tensors)
+    steps.begin_batch()
     with pytest.raises(UserError, match=r"torch.multinomial, whose chances depend on the minibatch; set compiled"):
-        passes("other", loss, [module.w], batch)
+        steps("it", COLUMNS)
 
 
 def test_columns_are_all_tensors_of_a_batch() -> None:

@@ -13,7 +13,7 @@ from test_control_runs import opened, recipe
 from polopt.config import ConfigError
 from polopt.credit import GAE, WhitenedAdvantage
 from polopt.experience import Experience
-from polopt.gradient_passes import batch_of
+from polopt.compiled_steps import batch_of
 from polopt.objectives import (
     AuxiliaryLoss,
     Clip,
@@ -166,7 +166,7 @@ def test_nothing_waits_for_the_device_between_steps(monkeypatch: pytest.MonkeyPa
 
 def twin(compiled: bool) -> tuple[list[torch.Tensor], dict[str, float]]:
     domain, learner, batch = credited(**{"stages.rl.epochs": 2, "stages.rl.minibatches": 2})
-    learner.networks.passes.compiled = compiled
+    learner.flat_updates.compiled = compiled
     record = learner.update(batch, 0)
     return [p.detach().clone() for p in domain.policy.parameters()], record
 
@@ -195,7 +195,7 @@ def test_a_frozen_part_and_a_normaliser_are_traced(monkeypatch: pytest.MonkeyPat
     for compiled in (True, False):
         changes = {"policy.normalise": True, "stages.rl.train": "actor"}
         domain, learner, batch = credited(**changes)
-        learner.networks.passes.compiled = compiled
+        learner.flat_updates.compiled = compiled
         learner.update(batch, 0)
         assert domain.policy.normaliser is not None
         domain.policy.normaliser.observe(batch.extras["observation"][:, 0])
