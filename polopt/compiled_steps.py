@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map_only, tree_unflatten
 
 from polopt.errors import UserError
 from polopt.experience import Experience
@@ -36,17 +36,22 @@ class CompiledSteps(Generic[Found]):
         self._step, self._tensors = step, tensors
         self._graphs: dict[Hashable, _Graph] = {}
         self._state: Columns = {}
+        self._values: list[Tensor] = []
+        self._layout: Hashable = ()
 
     def begin_batch(self) -> None:
         """Finds the tensors that the steps on a batch change in place."""
         self._state = self._tensors()
+        self._values = [value.detach() for value in self._state.values()]
+        if (layout := _layout_of(self._state)) != self._layout:
+            self._graphs, self._layout = {}, layout
 
     def __call__(self, kind: Hashable, columns: Columns) -> Found:
         """Takes a step. kind: of what the step does, if that is not always the same."""
-        key = (kind, *((name, *value.shape, value.dtype) for name, value in columns.items()))
+        key = (kind, _layout_of(columns))
         if key not in self._graphs:
             self._graphs[key] = _Graph(self._step, self._state, columns)
-        found: Found = self._graphs[key](self._state, columns)
+        found: Found = self._graphs[key](self._values, columns)
         return found
 
 
@@ -63,30 +68,46 @@ class _Graph:
 
         def call(state: Columns, columns: Columns, draws: list[Tensor]) -> Any:
             with _Given({i: state[name] for i, name in places.items()}, draws):
-                found, self._shape = tree_flatten(step(columns))
-            # What is no tensor is a constant.
+                found, self._shape = tree_flatten(step(columns), is_leaf=_is_constant)
             tensors = {i: value.detach() for i, value in enumerate(found) if isinstance(value, Tensor)}
             self._found = [None if i in tensors else value for i, value in enumerate(found)]
             self._computed = [*tensors]
             return [*tensors.values()]
 
         copies = {name: copied(value) for name, value in state.items()}
-        graph = make_fx(call, decomposition_table={torch.ops.aten._fused_adamw_.tensor_lr: _adamw})(
-            copies, columns, noted.found
-        )
+        graph = make_fx(call, decomposition_table=PLAIN)(copies, columns, noted.found)
         self._read = _pruned(graph)
-        device = next(iter(columns.values())).device
-        # The graph of small networks is mostly calls, which C++ makes faster than Python.
-        options: dict[str, Any] = {"cpp_wrapper": True} if device.type == "cpu" else {}
-        self._run = torch.compile(graph, dynamic=False, options=options)
+        given = [*copies.values(), *columns.values(), *noted.found]
+        self._run = compiled(graph, [given[i].detach() for i in self._read])
 
     @torch.no_grad()
-    def __call__(self, state: Columns, columns: Columns) -> Any:
-        given = [*state.values(), *columns.values(), *(draw() for draw in self._draws)]
+    def __call__(self, state: Sequence[Tensor], columns: Columns) -> Any:
+        given = [*state, *columns.values(), *(draw() for draw in self._draws)]
         found = [*self._found]
-        for i, value in zip(self._computed, self._run(*(given[i].detach() for i in self._read)), strict=True):
+        for i, value in zip(self._computed, self._run(*[given[i] for i in self._read]), strict=True):
             found[i] = value
         return tree_unflatten(found, self._shape)
+
+
+def compiled(graph: torch.fx.GraphModule, inputs: list[Any]) -> Callable[..., Sequence[Tensor]]:
+    """Returns the graph as compiled code, for inputs that are laid out like these; nobody tests whether they are."""
+    from torch._inductor import compile
+
+    for node in graph.graph.nodes:
+        node.meta.clear()  # of the tensors that it was traced with, each of a world of its own
+    # The step of a small network is mostly calls, which C++ makes faster than Python.
+    on_cpu = all(value.device.type == "cpu" for value in inputs)
+    made: Callable[..., Sequence[Tensor]] = compile(graph, inputs, {"cpp_wrapper": True} if on_cpu else None)
+    return made
+
+
+def _layout_of(columns: Columns) -> Hashable:
+    return tuple((name, *value.shape, *value.stride(), value.dtype, value.device) for name, value in columns.items())
+
+
+def _is_constant(tree: Any) -> bool:
+    """Tests whether there is no tensor in what a step returns, or in a piece of it."""
+    return not any(isinstance(value, Tensor) for value in tree_leaves(tree))
 
 
 def copied(tensor: Tensor) -> Tensor:
@@ -182,6 +203,18 @@ def _adamw(
         moved = kept - scale * first / (second.sqrt() / root + eps)
         for old, new in ((parameter, moved), (average, first), (square, second)):
             old.copy_(torch.where(stopped, old, new))
+
+
+def _norms(tensors: Sequence[Tensor], order: float = 2) -> list[Tensor]:
+    """Norms of tensors, one by one, in the place of a kernel for all, which compiled code cannot call directly."""
+    return [torch.linalg.vector_norm(tensor, order) for tensor in tensors]
+
+
+# Operations in the place of kernels that graphs do not have.
+PLAIN: dict[Any, Callable[..., Any]] = {
+    torch.ops.aten._fused_adamw_.tensor_lr: _adamw,
+    torch.ops.aten._foreach_norm.Scalar: _norms,
+}
 
 
 def _pruned(graph: torch.fx.GraphModule) -> list[int]:

@@ -13,6 +13,7 @@ from torch import Generator, Tensor
 
 from polopt.errors import RunError
 from polopt.experience import Experience
+from polopt.policies.compiled import CompiledActor
 from polopt.policies.network import NetworkPolicy
 from polopt.policies.open_loop import OpenLoop
 from polopt.sampling import PolicyInput
@@ -76,7 +77,10 @@ class StepSource:
         self.rows = self.size = environments.num_envs
         self._fragment_count, self._steps, self._seconds = 0, 0, 0.0
         self._seen: Observed | None = None  # before the next step
+        # The fragment, [T, N, ...], and what numpy sees of it, which is quicker to write a step into.
         self._columns: dict[str, Tensor] = {}
+        self._arrays: dict[str, np.ndarray] = {}
+        self._actor = CompiledActor(policy) if training and policy.compiled and policy.head.noise_apart else None
         self.policy_input = policy_input
         self._plan: OpenLoop | None = None
         self._width = 0 if policy_input is None else policy_input.width(policy.space)
@@ -99,7 +103,6 @@ class StepSource:
         is `extras[NAME]` [N, T, K], and, if decisions change it, `extras["final_NAME"]`, that after each one.
         """
         begun = time.perf_counter()
-        actor = self.policy if actor is None else actor
         if self._seen is None:
             self._reset()
         self._resets = self._over.clone()
@@ -111,15 +114,19 @@ class StepSource:
         if self.normaliser is not None:
             self.normaliser.advance()
         if len(self._columns.get("reward", ())) != steps:
-            self._columns = {}
+            self._columns, self._arrays = {}, {}
+        decide = (self.policy if actor is None else actor).act
+        if actor is None and self._actor is not None:
+            self._actor.begin()
+            decide = self._actor.act
         now = self._seen
         self._write("observation", 0, now.state, steps + 1)
         for t in range(steps):
             seen, legal = self._read(t, steps, now, greedy)
             if self._plan is None:
-                acted = actor.act(seen, self.generator, greedy=greedy, legal=legal)
+                acted = decide(seen, self.generator, greedy=greedy, legal=legal)
             else:
-                acted = self._plan.act(actor, seen, self.generator, greedy=greedy)
+                acted = self._plan.act(self.policy if actor is None else actor, seen, self.generator, greedy=greedy)
             self._write("action", t, acted.action, steps)
             self._write("rollout_logp", t, acted.logp, steps)
             now = self._step(t, steps, acted.action)
@@ -152,13 +159,21 @@ class StepSource:
             seen = torch.cat([seen, given.to(seen)], -1)
         return seen, None if legal is None else legal.to(device)
 
-    def _write(self, name: str, t: int, value: Tensor, size: int) -> None:
-        """Writes a column of the fragment; the first one allocates all of them, [size, N, ...]."""
+    def _write(self, name: str, t: int, value: Tensor | np.ndarray, size: int) -> None:
+        """Writes a column of the fragment; the first one allocates all of them, [size, N, ...], of float32 where they
+        are other real numbers."""
+        if isinstance(value, np.ndarray) and (array := self._arrays.get(name)) is not None:
+            array[t] = value
+            return
+        given = value if isinstance(value, Tensor) else torch.as_tensor(value)
         columns = self._columns.get(name)
         if columns is None:
-            device = self._columns["observation"].device if self._columns else value.device
-            columns = self._columns[name] = value.new_empty((size, *value.shape), device=device)
-        columns[t].copy_(value)
+            device = self._columns["observation"].device if self._columns else given.device
+            kind = torch.float32 if given.is_floating_point() else given.dtype
+            columns = self._columns[name] = torch.empty((size, *given.shape), dtype=kind, device=device)
+            if device.type == "cpu":
+                self._arrays[name] = columns.numpy()
+        columns[t].copy_(given)
 
     def _reset(self) -> None:
         found, _ = self.environments.reset(seed=(self.seed + 1_000_003 * self._fragment_count) % 2**31)
@@ -197,10 +212,9 @@ class StepSource:
         found, reward, terminated, truncated, info = self.environments.step(
             within(self.environments, action, native=self._native)
         )
-        ends = {"terminated": torch.as_tensor(terminated), "truncated": torch.as_tensor(truncated)}
-        for name, value in {"reward": _tensor(reward), **ends}.items():
+        for name, value in (("reward", reward), ("terminated", terminated), ("truncated", truncated)):
             self._write(name, t, value, steps)
-        over = ends["terminated"] | ends["truncated"]
+        over = torch.as_tensor(terminated | truncated)
         self._write_cost(t, steps, info, over)
         final = now = observed(found)
         if over.any() and self.mode == AutoresetMode.SAME_STEP:
@@ -237,7 +251,10 @@ class StepSource:
         reward, terminated, truncated = (columns[n].clone() for n in ("reward", "terminated", "truncated"))
         mask = torch.ones_like(terminated)
         ended = {"episode_return": torch.zeros_like(reward), "episode_length": torch.zeros_like(reward)}
-        for t in range(steps):
+        begun = 0
+        for t in self._turns(terminated | truncated):
+            self._return, self._length = self._return + reward[begun:t].sum(0), self._length + (t - begun)
+            begun = t + 1
             if self.mode == AutoresetMode.NEXT_STEP:
                 mask[t] = ~self._over
                 terminated[t] &= mask[t]
@@ -252,6 +269,8 @@ class StepSource:
             ended["episode_length"][t] = torch.where(self._over, self._length, 0)
             self._return = self._return.masked_fill(self._over, 0)
             self._length = self._length.masked_fill(self._over, 0)
+        self._return, self._length = self._return + reward[begun:].sum(0), self._length + (steps - begun)
+        self._over = terminated[-1] | truncated[-1]
         fields = ("reward", "terminated", "truncated", "rollout_logp")
         extras = {name: value for name, value in columns.items() if name not in fields} | ended
         return Experience(
@@ -264,6 +283,14 @@ class StepSource:
             group=torch.arange(self.rows),
             extras={name: _rows(value) for name, value in extras.items()},
         ).to(self.policy.device)
+
+    def _turns(self, over: Tensor) -> list[int]:
+        """Returns the steps with which an episode ends, and those that reset a copy."""
+        turns = over.any(1)
+        if self.mode == AutoresetMode.NEXT_STEP:
+            turns = turns | torch.cat([self._over.any()[None], turns[:-1]])
+        found: list[int] = turns.nonzero().flatten().tolist()
+        return found
 
     def usage(self) -> dict[str, float]:
         """Returns the decisions sampled and the seconds spent so far."""
@@ -352,4 +379,4 @@ def within(environments: VectorEnv, action: Tensor, *, native: bool) -> Any:
     values = action.cpu().numpy()
     if hasattr(space, "n"):
         return values + space.start
-    return np.clip(values, space.low.reshape(-1), space.high.reshape(-1)).reshape(-1, *space.shape)
+    return np.minimum(np.maximum(values, space.low.reshape(-1)), space.high.reshape(-1)).reshape(-1, *space.shape)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
+from torch.nn.functional import pad
 
 from polopt.ops.positions import last_decision, next_decision
 
@@ -34,15 +35,19 @@ def discounted_to_go(
 
 
 def _to_go(x: Tensor, mask: Tensor, discount: float, ended: Tensor | None) -> Tensor:
-    if not x.shape[1]:
-        return torch.zeros_like(x)
-    carry, found = x.new_zeros(len(x)), list[Tensor]()
-    stops = [None] * x.shape[1] if ended is None else ended.unbind(1)
-    for now, decided, stop in zip(reversed(x.unbind(1)), reversed(mask.unbind(1)), reversed(stops), strict=True):
-        after = carry if stop is None else torch.where(stop, 0, carry)
-        carry = torch.where(decided, now + discount * after, carry)
-        found.append(carry)
-    return torch.where(mask, torch.stack(found[::-1], 1), 0)
+    # y_t = found_t + share_t y_(t + span): both sums are of `span` positions, which double until they are all.
+    found = torch.where(mask, x, 0)
+    share = torch.where(mask, discount, torch.ones_like(x))
+    if ended is not None:
+        share = share.masked_fill(mask & ended, 0)
+    span = 1
+    while span < x.shape[1]:
+        later = pad(found[:, span:], (0, span))
+        # 0 times what follows is 0, whatever that is.
+        found = found + share * torch.where(share == 0, 0, later)
+        share = share * pad(share[:, span:], (0, span))
+        span *= 2
+    return torch.where(mask, found, 0)
 
 
 def gae(

@@ -38,6 +38,7 @@ class Head(nn.Module):
     reparameterised: whether a sample is a differentiable function of the law.
     stochastic: whether decisions have log-probabilities; those of a head without are 0, without meaning.
     support: of its log-probabilities; log-densities may be above 0.
+    noise_apart: whether a sample is a function of the law and of noise that is drawn without it.
     whole_box: whether any action of the space is one of the head's.
     takes_interval: whether it acts within an interval of the box that an actor determines by the state.
     """
@@ -47,6 +48,7 @@ class Head(nn.Module):
     free_std = False
     reparameterised = True
     stochastic = True
+    noise_apart = True
     support: Support = Density()
     whole_box = True
     takes_interval = False

@@ -195,6 +195,7 @@ class Beta(Bounded):
     """
 
     name = "beta"
+    noise_apart = False
 
     def __init__(self, low: Sequence[float], high: Sequence[float]) -> None:
         super().__init__(low, high)
@@ -240,6 +241,7 @@ class Dirichlet(Head):
     """
 
     name = "dirichlet"
+    noise_apart = False
     whole_box = False
 
     def __init__(self, low: Sequence[float], high: Sequence[float]) -> None:

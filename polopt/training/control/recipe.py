@@ -129,9 +129,9 @@ class ControlRecipe(Recipe):
     policy: the network.
     transitions: a file of logged transitions, the folder of a run that stored some or of a data set of Minari or
         LeRobot, or minari:NAME, for stages that learn from them.
-    compiled: whether evaluation, objective and backward pass of a minibatch run as one compiled graph, that of the
-        policy and that of each network. It needs a C++ compiler and some seconds before the first step, and objectives
-        whose terms depend on single decisions.
+    compiled: whether all that a minibatch does, from evaluation to the optimisers' steps, is one compiled graph, and
+        each decision another. It needs a C++ compiler and some 15 seconds before the first step, and objectives whose
+        terms depend on single decisions.
     """
 
     kind: Literal["control"] = "control"

@@ -11,12 +11,13 @@ import torch
 from test_control_runs import Stop, StopAt, left_by
 from torch import Tensor, nn
 
+from polopt import compiled_steps
 from polopt.algorithm import Algorithm
 from polopt.catalogue import part
+from polopt.compiled_steps import Columns, CompiledSteps, columns_of
 from polopt.config import ConfigError
 from polopt.errors import UserError
 from polopt.experience import Experience
-from polopt.compiled_steps import Columns, CompiledSteps, columns_of
 from polopt.sampling import Fragments
 from polopt.training import recipe as recipes
 from polopt.training.control.domain import ControlDomain
@@ -85,7 +86,7 @@ def assert_alike(name: str, folder: Path) -> None:
 @pytest.mark.parametrize("name", ["sac", "td3", "dqn"])
 def test_traced_steps_are_the_eager_ones(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the same draws in the same order, over steps that change every network and its copy."""
-    monkeypatch.setattr(torch, "compile", lambda graph, **_: graph)
+    monkeypatch.setattr(compiled_steps, "compiled", lambda graph, inputs: graph)
     assert_alike(name, tmp_path)
 
 
@@ -95,11 +96,11 @@ def test_compiled_steps_are_the_eager_ones(tmp_path: Path) -> None:
 
 
 def test_a_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bit for bit, with one graph for all that a minibatch changes."""
+    """Bit for bit, with one graph for all that a minibatch changes, and one for a decision."""
     graphs: list[Any] = []
-    monkeypatch.setattr(torch, "compile", lambda graph, **_: graphs.append(graph) or graph)
+    monkeypatch.setattr(compiled_steps, "compiled", lambda graph, inputs: graphs.append(graph) or graph)
     whole = left_by(train(made("sac", compiled=True), tmp_path / "whole").folder)
-    assert len(graphs) == 1
+    assert len(graphs) == 2
     with pytest.raises(Stop):
         train(made("sac", compiled=True), tmp_path / "run", watchers=(StopAt(2),))
     assert left_by(resume(tmp_path / "run").folder) == whole
@@ -128,7 +129,7 @@ class Noisy:
 
 
 def noisy(monkeypatch: pytest.MonkeyPatch) -> tuple[Noisy, CompiledSteps[dict[str, Any]]]:
-    monkeypatch.setattr(torch, "compile", lambda graph, **_: graph)
+    monkeypatch.setattr(compiled_steps, "compiled", lambda graph, inputs: graph)
     made = Noisy()
     steps = CompiledSteps(made.step, made.tensors)
     steps.begin_batch()

@@ -17,6 +17,7 @@ from command import flat, polopt
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
 from tiny_runs import Stop, StopAt, lines
 
+from polopt import compiled_steps
 from polopt.config import ConfigError
 from polopt.policies.network import NetworkPolicy
 from polopt.training import recipe as recipes
@@ -162,12 +163,12 @@ def test_a_run_with_another_head_and_a_normaliser_goes_on(tmp_path: Path, head: 
     assert policy.normaliser.count == 4 * 4 * 16  # steps, rows, decisions: no episode ends so early
 
 
-def test_a_run_whose_passes_are_traced_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_whose_steps_are_traced_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With compiled: true, but for the compiler, which would take most of a minute."""
     made, compiled = recipe(compiled=True), []
-    monkeypatch.setattr(torch, "compile", lambda graph, **_: compiled.append(graph) or graph)
+    monkeypatch.setattr(compiled_steps, "compiled", lambda graph, inputs: compiled.append(graph) or graph)
     whole = left_by(train(made, tmp_path / "whole").folder)
-    assert len(compiled) == 1
+    assert len(compiled) == 2  # a decision and a minibatch
     with pytest.raises(Stop):
         train(made, tmp_path / "run", watchers=(StopAt(2),))
     assert left_by(resume(tmp_path / "run").folder) == whole

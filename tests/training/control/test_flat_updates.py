@@ -10,10 +10,11 @@ import pytest
 import torch
 from test_control_runs import opened, recipe
 
+from polopt import compiled_steps
+from polopt.compiled_steps import batch_of
 from polopt.config import ConfigError
 from polopt.credit import GAE, WhitenedAdvantage
 from polopt.experience import Experience
-from polopt.compiled_steps import batch_of
 from polopt.objectives import (
     AuxiliaryLoss,
     Clip,
@@ -179,7 +180,7 @@ def assert_twins() -> None:
 
 
 def test_the_traced_graph_is_the_eager_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch, "compile", lambda graph, **_: graph)
+    monkeypatch.setattr(compiled_steps, "compiled", lambda graph, inputs: graph)
     assert_twins()
 
 
@@ -190,7 +191,7 @@ def test_the_compiled_graph_is_the_eager_pass() -> None:
 
 def test_a_frozen_part_and_a_normaliser_are_traced(monkeypatch: pytest.MonkeyPatch) -> None:
     """Statistics and weights that do not learn are inputs of the graph: later changes of them count."""
-    monkeypatch.setattr(torch, "compile", lambda graph, **_: graph)
+    monkeypatch.setattr(compiled_steps, "compiled", lambda graph, inputs: graph)
     found = []
     for compiled in (True, False):
         changes = {"policy.normalise": True, "stages.rl.train": "actor"}
