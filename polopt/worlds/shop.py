@@ -197,7 +197,7 @@ class Shop:
         ValueError: size < 1, or no thresholds above 0.
     """
 
-    turns, signals = TURNS, ("violated", "calls")
+    turns, signals = TURNS, ("violated", "calls", "first_call")
 
     def __init__(
         self,

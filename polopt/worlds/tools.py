@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
@@ -50,12 +51,12 @@ def tool_calls(text: str) -> list[ToolCall]:
 
 
 class ToolTasks(WrappedTasks):
-    """Tasks whose episodes are `ToolEpisode`s; `tool_calls` parses the calls of an answer, and the signal "calls" is
-    their number in an episode so far."""
+    """Tasks whose episodes are `ToolEpisode`s; `tool_calls` parses the calls of an answer; the signal "calls" is their
+    number in an episode so far, and "first_call" the number of the first answer with one, NaN before."""
 
     @property
     def signals(self) -> tuple[str, ...]:
-        return (*super().signals, "calls")
+        return (*super().signals, "calls", "first_call")
 
     def tool_calls(self, text: str) -> list[ToolCall]:
         return tool_calls(text)
@@ -66,20 +67,24 @@ class ToolEpisode:
     is scored and ends it."""
 
     def __init__(self, session: ToolSession, task: Task) -> None:
-        self.session, self.task, self._open, self._calls = session, task, False, 0
+        self.session, self.task, self._open = session, task, False
+        self._calls, self._answers, self._first = 0, 0, math.nan
         self.tools = dict(session.tools())
 
     def reset(self) -> str:
-        self._open, self._calls = True, 0
+        self._open, self._calls, self._answers, self._first = True, 0, 0, math.nan
         return self.task.prompt
 
     def step(self, action: str) -> Step:
         if not self._open:
             raise EpisodeError(f"task {self.task.id} is over or has not begun; call reset() first")
+        self._answers += 1
         try:
             calls = tool_calls(action)
         except ToolCallError as error:
             return Step(f"error: {error}", 0.0, terminated=False, truncated=False, info=self._info(False))
+        if calls and not self._calls:
+            self._first = float(self._answers - 1)
         self._calls += len(calls)
         if calls:
             results = "\n".join(self._result(call) for call in calls)
@@ -89,7 +94,7 @@ class ToolEpisode:
         return Step("", reward, terminated=True, truncated=False, info=self._info(reward >= 1))
 
     def _info(self, solved: bool) -> dict[str, Any]:
-        return {"solved": solved, "signals": {"calls": float(self._calls)}}
+        return {"solved": solved, "signals": {"calls": float(self._calls), "first_call": self._first}}
 
     def _result(self, call: ToolCall) -> str:
         """Returns the observation of a call: the tool's result, or the error of the call."""

@@ -1,0 +1,120 @@
+"""These programs measure what the paper of ARPO with experience replay claims."""
+
+import itertools
+import math
+
+import torch
+
+from polopt.algorithm import Algorithm
+from polopt.claim import Finding, Replace, claim, mutation
+from polopt.experience import Experience
+from polopt.features.masks import IsCorrect
+from polopt.lab import TabularPolicy, TokenTree, training
+from polopt.lab.effects import Less, effect
+from polopt.lab.source import TreeSource
+from polopt.methods.arpo_replay import arpo_replay
+from polopt.methods.grpo import grpo
+from polopt.objectives import Clip
+from polopt.sampling import SuccessReplay
+
+ARMS, MOST, RUNS = 100, 1500, 9
+
+
+def higher_clip() -> Algorithm:
+    return grpo(group=8, kl=0.0).but({"objective.trust": Clip(low=0.2, high=0.3)})
+
+
+def updates_to_goal(algorithm: Algorithm, seed: int, step_size: float) -> int:
+    """Returns the groups of 8 until one of 100 ways, the only right one, has a probability of 0.9, at most `MOST`."""
+    tree = TokenTree.bandit([1.0] + [0.0] * (ARMS - 1))
+    policy = TabularPolicy(tree)
+    loop = training(algorithm.but(), tree, policy, rate=step_size, rows=1, seed=seed)
+    for step, _ in enumerate(itertools.islice(loop, MOST), 1):
+        if tree.value(policy).item() >= 0.9:
+            return step
+    return MOST
+
+
+@effect(
+    "Fewer updates until a task with one right way among a hundred is solved.",
+    kind="headline",
+    method=arpo_replay,
+    controls={"GRPO": higher_clip},
+    step_sizes=(1.0, 3.0, 10.0, 30.0),
+    criteria=[Less("updates", times=0.6)],
+    seeds=5,
+    cost="slow",
+    note=f"Median of {RUNS} runs a seed, each from a uniform start, at most {MOST} groups of 8 rollouts.",
+)
+def sooner(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
+    found = [updates_to_goal(algorithm, RUNS * seed + run, step_size) for run in range(RUNS)]
+    return {"updates": float(torch.tensor(found).median())}
+
+
+@claim(
+    "A success among G - 1 failures has the advantage (G - 1) / sqrt(G), and they -1 / sqrt(G).",
+    kind="identity",
+    baseline="the same group without replay, where all advantages are 0",
+)
+def revives_the_group() -> Finding:
+    off, plain, replayed = 0.0, 0.0, 0
+    for size in (2, 4, 8):
+        for algorithm, replays in ((arpo_replay(group=size), True), (grpo(group=size, kl=0.0), False)):
+            tree = TokenTree.bandit([1.0, 0.0])
+            policy = TabularPolicy(tree).set_probabilities(torch.tensor([1 - 1e-12, 1e-12]).double())
+            source = TreeSource(tree, policy, rows=size, seed=0, needs=frozenset({"old_logp"}))
+            algorithm.train()
+            algorithm.sampling(source)  # succeeds
+            policy.set_probabilities(torch.tensor([1e-12, 1 - 1e-12]).double())
+            source.refresh()
+            batch = algorithm.with_advantages(algorithm.sampling(source))
+            found = batch.advantage[batch.mask]
+            if not replays:
+                plain = max(plain, found.abs().max().item())
+                continue
+            replayed += int((batch.outcome == 1).sum())
+            expected = torch.where(batch.outcome == 1, size - 1.0, -1.0) / math.sqrt(size)
+            off = max(off, (found - expected).abs().max().item())
+    return Finding(
+        measured={"largest error": off, "without replay": plain, "successes": replayed},
+        criterion="error < 1e-3, of z-scores with eps, one success in each of three groups, 0 without replay",
+        holds=off < 1e-3 and plain == 0 and replayed == 3,
+    )
+
+
+@claim(
+    "While no task has a success, and where every group has one, nothing is replayed.",
+    kind="limit",
+    baseline="a group that fails after a success",
+)
+def nothing_to_replay() -> Finding:
+    def replayed(rights: list[bool]) -> int:
+        tree = TokenTree.bandit([1.0, 0.0])
+        policy, algorithm = TabularPolicy(tree), arpo_replay(group=4)
+        source = TreeSource(tree, policy, rows=4, seed=0, needs=frozenset({"old_logp"}))
+        algorithm.train()
+        count = 0
+        for right in rights:
+            odds = [1 - 1e-12, 1e-12] if right else [1e-12, 1 - 1e-12]
+            policy.set_probabilities(torch.tensor(odds).double())
+            source.refresh()
+            batch: Experience = algorithm.sampling(source)
+            count += int((batch.extras["age"] > 0).sum())
+        return count
+
+    never, always, mixed = replayed([False] * 4), replayed([True] * 4), replayed([True, False, False, True])
+    return Finding(
+        measured={"no success": never, "only successes": always, "failures after one": mixed},
+        criterion="0, 0 and 2",
+        holds=(never, always, mixed) == (0, 0, 2),
+    )
+
+
+@mutation("Failures are kept as successes.", kills=revives_the_group)
+def keeps_failures(replace: Replace) -> None:
+    replace(IsCorrect, "forward", lambda self, experience: experience.outcome < self.threshold)
+
+
+@mutation("Nothing is remembered.", kills=revives_the_group)
+def forgets(replace: Replace) -> None:
+    replace(SuccessReplay, "_remember", lambda self, experience, kept: None)
