@@ -50,6 +50,7 @@ def signal_batch(seed: int = 0, clean: bool = False) -> SampleBatch:
     extras = {f"signal_{name}": torch.rand(len(batch.mask), generator=g).double() for name in names}
     extras["signal_true"] = extras["signal_true"].round()
     extras["signal_calls"] = torch.randint(0, 5, (len(batch.mask),), generator=g).double()
+    extras["signal_first_call"] = torch.randint(-1, 3, (len(batch.mask),), generator=g).double()
     extras["signal_flawed"][3] = torch.nan
     return batch.replace(extras=extras)
 

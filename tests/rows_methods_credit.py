@@ -13,6 +13,7 @@ from rows_credit import AGREEMENT
 from polopt.credit import GAE, GroupMean, GroupStd, ModulatedAdvantage, RelativeAdvantage, WeightedAdvantage
 from polopt.features.groupings import SameKind, SamePrompt
 from polopt.features.rows import DecisionCount, MeanEntropy, RowField, SuccessRate
+from polopt.methods.aspo_tir import EarlyCall
 from polopt.methods.bnpo import BetaScale
 from polopt.methods.canon import HalfGroupAdvantage
 from polopt.methods.copo import AcrossGroups, MultiAdvantage, PerAdvantageSurrogate
@@ -104,6 +105,10 @@ CREDITS = {
             credit=RelativeAdvantage(scale=None),
         ),
         batch=few_tokens_batch,
+    ),
+    "early calls": PartRow(
+        ModulatedAdvantage(credit=RelativeAdvantage(), plus=EarlyCall(eligible=IsCorrect(threshold=0.5)), limit=0.7),
+        batch=signal_batch,
     ),
     "surprise": PartRow(ModulatedAdvantage(credit=RelativeAdvantage(), plus=RelativeSurprisal())),
     "surprise within the group": PartRow(

@@ -1,7 +1,5 @@
 """These programs measure what the paper of ASPO claims."""
 
-import math
-
 import torch
 
 from polopt.algorithm import Algorithm
@@ -66,7 +64,7 @@ def _batch(right: list[float], turns: list[list[int]], calls: list[float], group
     )
 
 
-NO_CALL = math.nan
+NO_CALL = -1.0
 # Three prompts: with a wrong row and one without a call, with a single eligible row, and with none.
 ROWS = _batch(
     [1, 1, 0, 1, 1, 1, 0, 0, 1],

@@ -52,14 +52,14 @@ def aspo_tir(
 
 class FirstCall(RowFeature):
     """The decisions of a row up to the end of the turn that first calls a tool, `extras["signal_first_call"]` [B]; NaN
-    for a row without a call."""
+    for a row without a call, where that is -1."""
 
     reads = frozenset({"turn", "extras.signal_first_call"})
 
     def forward(self, experience: Experience) -> Tensor:
         first = experience.extras["signal_first_call"].double()
         before = experience.mask & (experience.turn <= first[:, None])
-        return torch.where(first.isnan(), first, before.sum(1))
+        return torch.where(first < 0, torch.nan, before.sum(1))
 
 
 class EarlyCall(TokenFeature):

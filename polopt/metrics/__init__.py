@@ -99,7 +99,7 @@ from polopt.metrics.off_policy import (
     PerDecisionImportanceSampling,
     TrajectoryImportanceSampling,
 )
-from polopt.metrics.passk import pass_all_k, pass_at_k
+from polopt.metrics.passk import CapabilityFlow, capability_flow, pass_all_k, pass_at_k
 from polopt.metrics.policy_runs import PolicyRuns
 from polopt.metrics.policy_selection import CandidatePolicy, PolicySelection, select_policy
 from polopt.metrics.policy_tests import PolicyTestResults
@@ -151,6 +151,7 @@ __all__ = [
     "BlendedReturns",
     "BoundPlot",
     "CandidatePolicy",
+    "CapabilityFlow",
     "ClippedWeights",
     "Clustering",
     "CollectedData",
@@ -267,6 +268,7 @@ __all__ = [
     "both_orders",
     "brier_score",
     "calibration_error",
+    "capability_flow",
     "choose_settings",
     "chronological",
     "clopper_pearson",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -40,6 +42,36 @@ def pass_all_k(samples: ArrayLike, correct: ArrayLike, k: int) -> NDArray[np.flo
     n, c = _counts(samples, correct, k)
     offsets = np.arange(k)
     return np.prod(np.maximum(c[..., None] - offsets, 0.0) / (n[..., None] - offsets), axis=-1)
+
+
+class CapabilityFlow(NamedTuple):
+    """Shares of problems that one policy solves and another does or does not; see `capability_flow`."""
+
+    expansion: float
+    preservation: float
+    shrinkage: float
+    unsolved: float
+
+
+def capability_flow(before: ArrayLike, after: ArrayLike) -> CapabilityFlow:
+    """Shares of problems that only the second of two policies solves, both, only the first, and neither.
+
+    Args:
+        before, after: [P], whether each problem is solved, or its chance in k attempts, as `pass_at_k` estimates; the
+            attempts of the two are independent, so that the shares of such estimates are unbiased, too.
+
+    Raises:
+        ValueError: the two are of different or no problems, or a number outside 0..1.
+
+    Source: arXiv:2508.19201, where the second policy has a tool.
+    """
+    a, b = np.asarray(before, float), np.asarray(after, float)
+    if a.shape != b.shape or a.ndim != 1 or not a.size:
+        raise ValueError(f"capability_flow: need as many problems of both, [P], found {a.shape} and {b.shape}")
+    if not ((a >= 0) & (a <= 1) & (b >= 0) & (b <= 1)).all():
+        raise ValueError("capability_flow: chances must be from 0 to 1")
+    shares = ((1 - a) * b, a * b, a * (1 - b), (1 - a) * (1 - b))
+    return CapabilityFlow(*(float(share.mean()) for share in shares))
 
 
 def _counts(samples: ArrayLike, correct: ArrayLike, k: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

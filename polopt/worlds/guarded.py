@@ -8,7 +8,7 @@ from typing import Any
 from polopt.guards import Guard, GuardVerdict, ToolCall, ToolCallError
 from polopt.guards.guard import strictest
 from polopt.worlds.protocol import LOST, Episode, Step, Task, Tasks
-from polopt.worlds.tools import calls_tools
+from polopt.worlds.tools import FIRST_CALL, calls_tools
 from polopt.worlds.wrapped import WrappedTasks
 
 
@@ -59,13 +59,15 @@ class GuardedEpisode:
         self.world, self.task, self.inner = world, task, inner
         self.memory: list[ToolCall] = []
         self.refused = 0
+        self._answers = 0
         self._signals: dict[str, float] = {}  # the inner episode's last ones
 
     def reset(self) -> str:
-        self.memory, self.refused, self._signals = [], 0, {}
+        self.memory, self.refused, self._answers, self._signals = [], 0, 0, {}
         return self.inner.reset()
 
     def step(self, action: str) -> Step:
+        self._answers += 1
         calls = self.world.calls(action)
         verdicts: list[GuardVerdict] = []
         for i, call in enumerate(calls):
@@ -86,7 +88,12 @@ class GuardedEpisode:
         return Step(observation, reward, terminated=False, truncated=False, info=info)
 
     def _counted(self, info: dict[str, Any]) -> dict[str, Any]:
-        self._signals = {**self._signals, **info.get("signals", {})}
+        told = dict(info.get("signals", {}))
+        if told.get(FIRST_CALL, -1) >= 0:
+            # Of answers that were refused the inner episode knows nothing.
+            known = self._signals.get(FIRST_CALL, -1.0)
+            told[FIRST_CALL] = known if known >= 0 else float(self._answers - 1)
+        self._signals |= told
         signals = {**self._signals, "refused": float(self.refused), "ran": float(len(self.memory))}
         return {**info, "signals": signals}
 

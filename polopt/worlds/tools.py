@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
@@ -16,6 +15,8 @@ from polopt.worlds.wrapped import WrappedTasks
 
 BLOCK = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
 OPENING = "<tool_call>"
+# The signal of the number of the first answer with a call.
+FIRST_CALL = "first_call"
 
 
 class ToolSession(Protocol):
@@ -52,11 +53,11 @@ def tool_calls(text: str) -> list[ToolCall]:
 
 class ToolTasks(WrappedTasks):
     """Tasks whose episodes are `ToolEpisode`s; `tool_calls` parses the calls of an answer; the signal "calls" is their
-    number in an episode so far, and "first_call" the number of the first answer with one, NaN before."""
+    number in an episode so far, and "first_call" the number of the first answer with one, -1 before."""
 
     @property
     def signals(self) -> tuple[str, ...]:
-        return (*super().signals, "calls", "first_call")
+        return (*super().signals, "calls", FIRST_CALL)
 
     def tool_calls(self, text: str) -> list[ToolCall]:
         return tool_calls(text)
@@ -68,11 +69,11 @@ class ToolEpisode:
 
     def __init__(self, session: ToolSession, task: Task) -> None:
         self.session, self.task, self._open = session, task, False
-        self._calls, self._answers, self._first = 0, 0, math.nan
+        self._calls, self._answers, self._first = 0, 0, -1.0
         self.tools = dict(session.tools())
 
     def reset(self) -> str:
-        self._open, self._calls, self._answers, self._first = True, 0, 0, math.nan
+        self._open, self._calls, self._answers, self._first = True, 0, 0, -1.0
         return self.task.prompt
 
     def step(self, action: str) -> Step:
@@ -94,7 +95,7 @@ class ToolEpisode:
         return Step("", reward, terminated=True, truncated=False, info=self._info(reward >= 1))
 
     def _info(self, solved: bool) -> dict[str, Any]:
-        return {"solved": solved, "signals": {"calls": float(self._calls), "first_call": self._first}}
+        return {"solved": solved, "signals": {"calls": float(self._calls), FIRST_CALL: self._first}}
 
     def _result(self, call: ToolCall) -> str:
         """Returns the observation of a call: the tool's result, or the error of the call."""

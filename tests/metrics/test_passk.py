@@ -3,7 +3,7 @@ import itertools
 import numpy as np
 import pytest
 
-from polopt.metrics import pass_all_k, pass_at_k
+from polopt.metrics import CapabilityFlow, capability_flow, pass_all_k, pass_at_k
 
 
 @pytest.mark.parametrize(("formula", "of_subset"), [(pass_at_k, any), (pass_all_k, all)])
@@ -37,3 +37,26 @@ def test_refuses_what_cannot_be_estimated(formula):
         formula([8, 3], [1, 1], 4)
     with pytest.raises(ValueError, match="found 5 of 3"):
         formula([8, 3], [1, 5], 1)
+
+
+def test_capability_flow_over_all_pairs_of_attempts() -> None:
+    """Shares of estimates are means over every choice of k attempts of either policy."""
+    first, second = ((1, 0, 0), (1, 1, 0), (0, 0, 0)), ((0, 1, 0, 1), (0, 0, 0, 0), (1, 0, 0, 0))
+    pairs = [
+        [(any(a), any(b)) for a in itertools.combinations(one, 2) for b in itertools.combinations(other, 2)]
+        for one, other in zip(first, second, strict=True)
+    ]
+    expected = [
+        np.mean([np.mean([pair == kind for pair in found]) for found in pairs])
+        for kind in ((False, True), (True, True), (True, False), (False, False))
+    ]
+    chances = pass_at_k(3, [1, 2, 0], 2), pass_at_k(4, [2, 0, 1], 2)
+    assert capability_flow(*chances) == pytest.approx(expected)
+    flow = capability_flow([True, True, False, False], [True, False, True, False])
+    assert flow == CapabilityFlow(0.25, 0.25, 0.25, 0.25)
+
+
+@pytest.mark.parametrize(("before", "after"), [([], []), ([0.5], [0.5, 0.5]), ([1.5], [0.0]), ([[0.5]], [[0.5]])])
+def test_capability_flow_of_what_is_no_chance_is_refused(before: list[float], after: list[float]) -> None:
+    with pytest.raises(ValueError, match="capability_flow"):
+        capability_flow(before, after)

@@ -20,6 +20,8 @@ from polopt.training.run import Run
 
 # What the tiny policy, of one layer and 64 positions, has no room for.
 SMALL: dict[str, dict[str, Any]] = {
+    # Tasks without tools, where an answer's tokens stand for the place of its call.
+    "aspo-tir": {"but": {"credit.plus.position": {"part": "features.DecisionCount"}}, "tasks": DIGITS, "limit": 3},
     "bupo": {"layer": 1, "batches": 1},
     # What reads four blocks of the answer pays nothing to a policy that writes none.
     "gtalign": {"blocks": False},
