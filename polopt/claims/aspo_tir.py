@@ -23,7 +23,7 @@ CHANCES, CALLS = (0.9, 0.3, 0.9, 0.3), (0, 0, 3, 3)
     kind="headline",
     method=aspo_tir,
     controls={"DAPO": lambda: dapo(group=8)},
-    step_sizes=(0.1, 0.3, 1.0, 3.0),
+    step_sizes=(1.0, 3.0, 10.0, 30.0, 100.0),
     criteria=[More("early", by=0.2), More("right", by=-0.02)],
     best=More("right", by=0.0),
     seeds=5,
