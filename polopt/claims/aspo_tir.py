@@ -29,8 +29,8 @@ CHANCES, CALLS = (0.9, 0.3, 0.9, 0.3), (0, 0, 3, 3)
     seeds=5,
     cost="slow",
     note="Four ways to answer in four turns: a call in the first or in the last, right with chance 0.9 or 0.3; 16 "
-    "prompts a seed, 300 groups of 8 each. Step sizes are chosen by the share of right answers, which is within 0.001 of "
-    "0.9, the most, from 3 on.",
+    "prompts a seed, 300 groups of 8 each. Step sizes are chosen by the share of right answers, which is within 0.001 "
+    "of 0.9, the most, from 3 on.",
 )
 def calls_earlier(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
     answers = [(way, 0, 0, 0) for way in range(4)]
