@@ -7,11 +7,12 @@ import dataclasses
 import torch
 from batches import SampleBatch, outcome_batch, poisoned, random_batch
 from battery import PartRow
-from row_batches import answer_reward_batch, few_tokens_batch
+from row_batches import answer_reward_batch, few_tokens_batch, signal_batch
 from rows_credit import AGREEMENT
 
 from polopt.credit import GAE, GroupMean, GroupStd, ModulatedAdvantage, RelativeAdvantage, WeightedAdvantage
 from polopt.features.groupings import SameKind, SamePrompt
+from polopt.features.masks import IsCorrect
 from polopt.features.rows import DecisionCount, MeanEntropy, RowField, SuccessRate
 from polopt.methods.aspo_tir import EarlyCall
 from polopt.methods.bnpo import BetaScale

@@ -69,7 +69,7 @@ def flat(experience: Experience, reads: frozenset[str]) -> Columns:
     return columns
 
 
-class Step(NamedTuple):
+class FoundStep(NamedTuple):
     """What a step found. names: of the metrics. metrics: [n] in double precision. logp: [M] before the step.
     gradients: of the policy's parameters, and norm of them all; None if its step was not due."""
 
@@ -120,7 +120,7 @@ class FlatUpdates:
         self._support = experience.support
         if self.compiled:
             self._graphs.begin_batch()
-        found: list[Step] = []
+        found: list[FoundStep] = []
         first = None
         for epoch, minibatch in _minibatches(columns, epochs, minibatches, generator):
             step = self._taken(minibatch)
@@ -135,7 +135,7 @@ class FlatUpdates:
             records[0] |= _mismatch(*first)
         return records
 
-    def _taken(self, columns: Columns) -> Step:
+    def _taken(self, columns: Columns) -> FoundStep:
         """Takes the step of one minibatch."""
         due = self.networks.begin_minibatch()
         if self.networks.algorithm.relabel:
@@ -144,12 +144,12 @@ class FlatUpdates:
             return self._graphs((self._support, due), columns)
         return self._step(columns)
 
-    def _step(self, columns: Columns) -> Step:
+    def _step(self, columns: Columns) -> FoundStep:
         batch = batch_of(columns, self._support)
         record = self.networks.step(batch) if self.networks.active else {}
         if not self.networks.policy_is_due or not self.parameters:
             self.networks.move_targets()
-            return Step(*_stacked(record))
+            return FoundStep(*_stacked(record))
         parameters = self.parameters
         evaluation = self.networks.evaluate(batch, self.objective)
         result = self.objective.of_checked(batch, evaluation)
@@ -166,7 +166,7 @@ class FlatUpdates:
             apart = torch.where(batch.mask, logp - batch.rollout_logp, -math.inf)
             record["ratio/max"] = apart.max().exp()
         gradients = [torch.zeros_like(p) if g is None else g for p, g in zip(parameters, found, strict=True)]
-        return Step(*_stacked(record), logp[:, 0], gradients, norm)
+        return FoundStep(*_stacked(record), logp[:, 0], gradients, norm)
 
     def _tensors(self) -> Columns:
         own = (*self.policy.named_parameters(), *self.policy.named_buffers())
@@ -240,7 +240,7 @@ def _stacked(record: Mapping[str, Tensor]) -> tuple[tuple[str, ...], Tensor]:
     return tuple(record), torch.stack(values) if values else torch.zeros(0, dtype=torch.float64)
 
 
-def _read(steps: Sequence[Step]) -> list[dict[str, float]]:
+def _read(steps: Sequence[FoundStep]) -> list[dict[str, float]]:
     """Returns the numbers of all steps, read from the device at once."""
     values = iter(torch.cat([step.metrics for step in steps]).tolist())
     return [{name: next(values) for name in step.names} for step in steps]

@@ -246,3 +246,26 @@ def test_credit_is_not_flat() -> None:
     """Advantages are computed on rows before any decision becomes a row of its own."""
     assert {GAE.binds, WhitenedAdvantage.binds} == {"row"}
     assert copy.deepcopy(FLAT[0]).binding == "decision"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"stages.rl.but.update": {"part": "updates.RMSprop"}}, {"stages.rl.method": {"name": "trpo"}}],
+    ids=["rmsprop", "trpo"],
+)
+def test_other_update_rules_are_traced(changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """RMSprop's steps, and those of TRPO's critic after the natural gradient's step on the batch."""
+    graphs: list[Any] = []
+    monkeypatch.setattr(compiled_steps, "compiled", lambda graph, inputs: graphs.append(graph) or graph)
+    found = []
+    for compiled in (True, False):
+        domain, learner, batch = credited(**{"stages.rl.epochs": 2, **changes})
+        learner.flat_updates.compiled = compiled
+        records = [learner.update(batch, step) for step in range(2)]
+        found.append(([p.detach().clone() for p in domain.policy.parameters()], records))
+    (own, records), (other, expected) = found
+    for a, b in zip(own, other, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-8)
+    for record, known in zip(records, expected, strict=True):
+        assert record == pytest.approx(known, rel=1e-6, abs=1e-10)
+    assert len(graphs) == 1
