@@ -189,11 +189,14 @@ def _adamw(
     beta2: float,
     weight_decay: float,
     eps: float,
-    found_inf: Tensor,
+    found_inf: Tensor | None = None,
     **others: Any,
 ) -> None:
     """AdamW's step by plain operations, in the place of torch's fused kernel, which graphs do not have."""
-    stopped, rows = found_inf > 0, zip(parameters, gradients, averages, squares, steps, strict=True)
+    stopped, rows = (
+        None if found_inf is None else found_inf > 0,
+        zip(parameters, gradients, averages, squares, steps, strict=True),
+    )
     for parameter, gradient, average, square, step in rows:
         first, second = average.lerp(gradient, 1 - beta1), square.lerp(gradient * gradient, 1 - beta2)
         count = step.double()
@@ -202,7 +205,7 @@ def _adamw(
         kept = parameter * (1 - lr * weight_decay).to(parameter.dtype) if weight_decay else parameter
         moved = kept - scale * first / (second.sqrt() / root + eps)
         for old, new in ((parameter, moved), (average, first), (square, second)):
-            old.copy_(torch.where(stopped, old, new))
+            old.copy_(new if stopped is None else torch.where(stopped, old, new))
 
 
 def _norms(tensors: Sequence[Tensor], order: float = 2) -> list[Tensor]:

@@ -142,17 +142,21 @@ class AveragingStepper(Stepper):
         raise NotImplementedError
 
     def move(
-        self, parameters: list[Tensor], gradients: list[Tensor], averages: list[dict[str, Tensor]], stopped: Tensor
+        self,
+        parameters: list[Tensor],
+        gradients: list[Tensor],
+        averages: list[dict[str, Tensor]],
+        stopped: Tensor | None,
     ) -> None:
-        """Takes the step of parameters, in place and without reading a number. stopped: [] 1 if none is to be taken,
-        or 0."""
+        """Takes the step of parameters, in place and without reading a number. stopped: [] whether none is to be
+        taken; None is known not to be."""
         raise NotImplementedError
 
     @torch.no_grad()
     def step(self, norm: Tensor | None = None) -> None:
         learned = [p for p in self.parameters if p.grad is not None]
         if learned:
-            stopped = learned[0].new_zeros(()) if norm is None else (~norm.isfinite()).to(learned[0].dtype)
+            stopped = None if norm is None else ~norm.isfinite()
             gradients = [p.grad for p in learned if p.grad is not None]
             self.move([*learned], gradients, [self._averages_of(p) for p in learned], stopped)
 
@@ -205,7 +209,11 @@ class _AdamWStepper(AveragingStepper):
         return {"step": step, "exp_avg": torch.zeros_like(parameter), "exp_avg_sq": torch.zeros_like(parameter)}
 
     def move(
-        self, parameters: list[Tensor], gradients: list[Tensor], averages: list[dict[str, Tensor]], stopped: Tensor
+        self,
+        parameters: list[Tensor],
+        gradients: list[Tensor],
+        averages: list[dict[str, Tensor]],
+        stopped: Tensor | None,
     ) -> None:
         adamw(
             parameters,
@@ -215,7 +223,7 @@ class _AdamWStepper(AveragingStepper):
             [],
             [own["step"] for own in averages],
             fused=True,
-            found_inf=stopped.float(),
+            found_inf=None if stopped is None else stopped.float(),
             amsgrad=False,
             beta1=self._betas[0],
             beta2=self._betas[1],
@@ -256,12 +264,18 @@ class _RMSpropStepper(AveragingStepper):
         return {"square_avg": torch.zeros_like(parameter)}
 
     def move(
-        self, parameters: list[Tensor], gradients: list[Tensor], averages: list[dict[str, Tensor]], stopped: Tensor
+        self,
+        parameters: list[Tensor],
+        gradients: list[Tensor],
+        averages: list[dict[str, Tensor]],
+        stopped: Tensor | None,
     ) -> None:
         decay, eps = self._rule.decay, self._rule.eps
         for parameter, gradient, own in zip(parameters, gradients, averages, strict=True):
             gradient = gradient + self._weight_decay * parameter
             average = decay * own["square_avg"] + (1 - decay) * gradient.square()
             step = self.lr.to(parameter) * gradient / (average.sqrt() + eps)
-            own["square_avg"].copy_(torch.where(stopped > 0, own["square_avg"], average))
-            parameter.sub_(torch.where(stopped > 0, 0.0, step))
+            if stopped is not None:
+                average, step = torch.where(stopped, own["square_avg"], average), step.masked_fill(stopped, 0)
+            own["square_avg"].copy_(average)
+            parameter.sub_(step)
