@@ -90,11 +90,11 @@ class _Graph:
 
 
 def compiled(graph: torch.fx.GraphModule, inputs: list[Any]) -> Callable[..., Sequence[Tensor]]:
-    """Returns the graph as compiled code, for inputs that are laid out like these; nobody tests whether they are."""
+    """Returns the graph as compiled code, for inputs that are laid out like these; the code does not test it."""
     from torch._inductor import compile
 
     for node in graph.graph.nodes:
-        node.meta.clear()  # of the tensors that it was traced with, each of a world of its own
+        node.meta.clear()  # what tracing noted of each tensor, for compilers of other graphs
     # The step of a small network is mostly calls, which C++ makes faster than Python.
     on_cpu = all(value.device.type == "cpu" for value in inputs)
     made: Callable[..., Sequence[Tensor]] = compile(graph, inputs, {"cpp_wrapper": True} if on_cpu else None)

@@ -160,8 +160,7 @@ class StepSource:
         return seen, None if legal is None else legal.to(device)
 
     def _write(self, name: str, t: int, value: Tensor | np.ndarray, size: int) -> None:
-        """Writes a column of the fragment; the first one allocates all of them, [size, N, ...], of float32 where they
-        are other real numbers."""
+        """Writes a column of the fragment; the first one allocates all of them, [size, N, ...]."""
         if isinstance(value, np.ndarray) and (array := self._arrays.get(name)) is not None:
             array[t] = value
             return
@@ -169,8 +168,7 @@ class StepSource:
         columns = self._columns.get(name)
         if columns is None:
             device = self._columns["observation"].device if self._columns else given.device
-            kind = torch.float32 if given.is_floating_point() else given.dtype
-            columns = self._columns[name] = torch.empty((size, *given.shape), dtype=kind, device=device)
+            columns = self._columns[name] = given.new_empty((size, *given.shape), device=device)
             if device.type == "cpu":
                 self._arrays[name] = columns.numpy()
         columns[t].copy_(given)
@@ -212,8 +210,9 @@ class StepSource:
         found, reward, terminated, truncated, info = self.environments.step(
             within(self.environments, action, native=self._native)
         )
-        for name, value in (("reward", reward), ("terminated", terminated), ("truncated", truncated)):
-            self._write(name, t, value, steps)
+        self._write("reward", t, reward if "reward" in self._columns else _tensor(reward), steps)
+        self._write("terminated", t, terminated, steps)
+        self._write("truncated", t, truncated, steps)
         over = torch.as_tensor(terminated | truncated)
         self._write_cost(t, steps, info, over)
         final = now = observed(found)

@@ -8,6 +8,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from gymnasium.vector import AutoresetMode
 
 from polopt.credit import GAE
 from polopt.experience import Experience
@@ -170,3 +171,26 @@ def test_log_densities_above_0_are_learned_from() -> None:
     batch = source.fragments(STEPS)
     assert batch.rollout_logp.max() > 0
     check_values(batch, by="a test", evaluation=policy.evaluate(batch))
+
+
+def test_rewards_of_whole_numbers_are_real_numbers() -> None:
+    """Environments may return integers; later steps' fractions are kept."""
+
+    class Whole(gymnasium.vector.VectorEnv[Any, Any, Any]):
+        metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012
+        num_envs = 2
+        single_observation_space = gymnasium.spaces.Box(-1, 1, (3,))
+        single_action_space = gymnasium.spaces.Discrete(2)
+
+        def reset(self, **_: Any) -> Any:
+            self.count = 0
+            return np.zeros((2, 3)), {}
+
+        def step(self, actions: Any) -> Any:
+            self.count += 1
+            reward = np.array([self.count, 0]) if self.count < 3 else np.array([0.5, 0.25])
+            return np.zeros((2, 3)), reward, np.zeros(2, bool), np.zeros(2, bool), {}
+
+    policy = NetworkPolicy(observations=3, actions=2)
+    found = StepSource(Whole(), policy, seed=0, generator=torch.Generator()).fragments(3)
+    assert found.reward.tolist() == [[1.0, 2.0, 0.5], [0.0, 0.0, 0.25]]
