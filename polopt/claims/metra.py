@@ -148,7 +148,6 @@ def speed(multiplier: float, steps: int = 400) -> float:
     lengths = []
     for _ in range(steps):
         place = torch.randint(2000, (128,), generator=draw)
-        networks.begin_minibatch()
         lengths.append(float(networks.step(rows[place])["encoder/speed"]))
     return sum(lengths[-100:]) / 100
 

@@ -92,7 +92,7 @@ def test_traced_steps_are_the_eager_ones(name: str, tmp_path: Path, monkeypatch:
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
 def test_compiled_steps_are_the_eager_ones(tmp_path: Path) -> None:
-    assert_alike("td3", tmp_path)
+    assert_alike("sac", tmp_path)
 
 
 def test_a_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
