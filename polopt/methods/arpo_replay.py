@@ -17,7 +17,7 @@ from polopt.sampling import SuccessReplay
     ),
     changes="GRPO whose groups that failed as a whole get an earlier success of their task, with a higher upper clip.",
     room="sampling",
-    tier="reading",
+    tier="proven",
 )
 def arpo_replay(
     *, group: int = 8, each: int = 8, success: float = 1.0, low: float = 0.2, high: float = 0.3, kl: float = 0.0

@@ -26,7 +26,7 @@ from polopt.methods.dapo import dapo
     ),
     changes="DAPO whose right answers are shifted by how early they call a tool, by less than their own advantage.",
     room="credit",
-    tier="reading",
+    tier="proven",
 )
 def aspo_tir(
     *, group: int = 8, delta: float = -2.0, k: float = 0.7, low: float = 0.2, high: float = 0.28, refills: int = 9
