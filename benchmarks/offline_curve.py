@@ -25,6 +25,7 @@ from polopt.metrics import t_interval
 from polopt.training import recipe as recipes
 from polopt.training.control.transition_store import stored
 from polopt.training.launch import train
+from polopt.training.recipe import Recipe
 from polopt.training.run import Run
 
 RESULTS = HERE / "results" / "offline_curve"
@@ -34,10 +35,10 @@ RECORDED, STEPS, EVERY = 100, 60, 20
 # Method -> its settings, and the policy's head. Those that are not in this version are left out.
 METHODS: dict[str, tuple[dict[str, Any], str]] = {
     "bc": ({}, "squashed_gaussian"),
-    "td3-bc": ({}, "deterministic"),
-    "iql": ({}, "squashed_gaussian"),
-    "awac": ({}, "squashed_gaussian"),
-    "cql": ({}, "squashed_gaussian"),
+    "td3-bc": ({"hidden": [64, 64]}, "deterministic"),
+    "iql": ({"hidden": [64, 64]}, "squashed_gaussian"),
+    "awac": ({"hidden": [64, 64]}, "squashed_gaussian"),
+    "cql": ({"hidden": [64, 64]}, "squashed_gaussian"),
 }
 SHARED = {"threads": 1, "evaluation.problems": 20, "evaluation.quick": 20}
 
@@ -61,16 +62,21 @@ def finished(run: Path) -> bool:
     return max(steps, default=0) >= min(RECORDED, STEPS)
 
 
+def recipe_of(method: str, log: Path, seed: int) -> Recipe:
+    """Returns the recipe by which a method learns from the transitions of a run alone."""
+    settings, head = METHODS[method]
+    spec = {"name": method, "batch": 8192, **settings}
+    changes = {"seed": seed, "stages.rl.method": spec, "policy.head": head, "transitions": str(log)}
+    changes |= {"stages.rl.steps": STEPS, "evaluation.every": EVERY, "checkpoint": STEPS}
+    return recipes.load("pendulum", SHARED | changes)
+
+
 def curve(method: str, seed: int, log: Path, folder: Path) -> list[tuple[int, float]]:
     """Learns from the log, and returns (updates, mean return) of each evaluation."""
     run = folder / f"{method}-{seed}"
     if not finished(run):
         shutil.rmtree(run, ignore_errors=True)
-        settings, head = METHODS[method]
-        spec = {"name": method, "batch": 8192, "hidden": [64, 64], **settings}
-        changes = {"seed": seed, "stages.rl.method": spec, "policy.head": head, "transitions": str(log)}
-        changes |= {"stages.rl.steps": STEPS, "evaluation.every": EVERY, "checkpoint": STEPS}
-        train(recipes.load("pendulum", SHARED | changes), run)
+        train(recipe_of(method, log, seed), run)
     found = Run(run).read("evaluations")
     return [(32 * row["step"], row["return"]["estimate"]) for row in found]
 
