@@ -1,8 +1,8 @@
 """Offline methods on data that SAC recorded here: the return, by the number of updates.
 
-python -m benchmarks.offline_curve --folder F     some minutes of one core; a second call goes on from the first
+python -m benchmarks.offline_curve --folder F     an hour of one core; a second call goes on from the first
 
-For each seed `polopt train pendulum` stores what SAC plays until it has half learned the task, and each method
+For each seed `polopt train pendulum` stores what SAC plays until it has learned the task, and each method
 then learns from these transitions alone. Results are in benchmarks/results/offline_curve.{json,md}.
 """
 
@@ -31,7 +31,7 @@ from polopt.training.run import Run
 RESULTS = HERE / "results" / "offline_curve"
 SEEDS = (41, 42, 43, 44, 45)
 # Steps of SAC's stage, of 32 transitions each; steps of a method's, of 32 updates each; steps between evaluations.
-RECORDED, STEPS, EVERY = 100, 60, 20
+RECORDED, STEPS, EVERY = 300, 240, 60
 # Method -> its settings, and the policy's head. Those that are not in this version are left out.
 METHODS: dict[str, tuple[dict[str, Any], str]] = {
     "bc": ({}, "squashed_gaussian"),
