@@ -126,9 +126,9 @@ class _Others(TorchFunctionMode):
         self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         args, kwargs = tree_map_only(Tensor, lambda t: self._others.get(id(t), t), (args, kwargs or {}))
-        if kwargs.get("generator") is None:
-            return function(*args, **kwargs)
-        return self.draw(function, args, kwargs)
+        if any(isinstance(value, torch.Generator) for value in (*args, *kwargs.values())):
+            return self.draw(function, args, kwargs)
+        return function(*args, **kwargs)
 
     def draw(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
         """Returns what a call draws from a generator."""
@@ -153,7 +153,7 @@ class _Noted(_Others):
                 f"compiled: true: a loss draws by torch.{function.__name__}, whose chances depend on the "
                 "minibatch; set compiled to false"
             )
-        generator = kwargs["generator"]
+        (generator,) = (value for value in (*args, *kwargs.values()) if isinstance(value, torch.Generator))
         self._before.setdefault(generator, generator.get_state())
         self.draws.append(lambda: function(*args, **kwargs))
         self.found.append(self.draws[-1]())
@@ -193,11 +193,8 @@ def _adamw(
     **others: Any,
 ) -> None:
     """AdamW's step by plain operations, in the place of torch's fused kernel, which graphs do not have."""
-    stopped, rows = (
-        None if found_inf is None else found_inf > 0,
-        zip(parameters, gradients, averages, squares, steps, strict=True),
-    )
-    for parameter, gradient, average, square, step in rows:
+    stopped = None if found_inf is None else found_inf > 0
+    for parameter, gradient, average, square, step in zip(parameters, gradients, averages, squares, steps, strict=True):
         first, second = average.lerp(gradient, 1 - beta1), square.lerp(gradient * gradient, 1 - beta2)
         count = step.double()
         scale = (lr / (1 - beta1**count)).to(parameter.dtype)

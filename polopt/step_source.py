@@ -115,7 +115,8 @@ class StepSource:
             self.normaliser.advance()
         if len(self._columns.get("reward", ())) != steps:
             self._columns, self._arrays = {}, {}
-        decide = (self.policy if actor is None else actor).act
+        player = self.policy if actor is None else actor
+        decide = player.act
         if actor is None and self._actor is not None:
             self._actor.begin()
             decide = self._actor.act
@@ -126,7 +127,7 @@ class StepSource:
             if self._plan is None:
                 acted = decide(seen, self.generator, greedy=greedy, legal=legal)
             else:
-                acted = self._plan.act(self.policy if actor is None else actor, seen, self.generator, greedy=greedy)
+                acted = self._plan.act(player, seen, self.generator, greedy=greedy)
             self._write("action", t, acted.action, steps)
             self._write("rollout_logp", t, acted.logp, steps)
             now = self._step(t, steps, acted.action)

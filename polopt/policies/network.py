@@ -65,7 +65,7 @@ class NetworkPolicy(nn.Module):
 
     tags = frozenset({"head=mlp", "input=state"})
 
-    # Whether a learner's passes are compiled.
+    # Whether a learner's steps, and the decisions of training, are compiled graphs.
     compiled = False
 
     def __init__(

@@ -175,7 +175,7 @@ class FlatUpdates:
 
 
 def check_compiled(algorithm: Algorithm, stage: StageSpec, where: str, device: str) -> None:
-    """Checks that the passes of an algorithm's losses can be compiled.
+    """Checks that the steps of an algorithm can be compiled.
 
     Raises:
         ConfigError: a loss binds decisions together that are not rows of their own, or changes from step to step; or

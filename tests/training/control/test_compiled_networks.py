@@ -18,6 +18,7 @@ from polopt.compiled_steps import Columns, CompiledSteps, columns_of
 from polopt.config import ConfigError
 from polopt.errors import UserError
 from polopt.experience import Experience
+from polopt.policies.densities import sample_dirichlet
 from polopt.sampling import Fragments
 from polopt.training import recipe as recipes
 from polopt.training.control.domain import ControlDomain
@@ -199,6 +200,15 @@ def test_draws_whose_chances_depend_on_the_columns_are_refused() -> None:
     steps = CompiledSteps(step, made.tensors)
     steps.begin_batch()
     with pytest.raises(UserError, match=r"torch.multinomial, whose chances depend on the minibatch; set compiled"):
+        steps("it", COLUMNS)
+
+
+def test_draws_by_a_law_are_refused_wherever_the_generator_stands() -> None:
+    """A beta distribution's sample, whose generator is no keyword."""
+    made = Noisy()
+    steps = CompiledSteps(lambda columns: sample_dirichlet(columns["x"], made.generator), made.tensors)
+    steps.begin_batch()
+    with pytest.raises(UserError, match=r"torch._sample_dirichlet, whose chances depend on the minibatch"):
         steps("it", COLUMNS)
 
 
