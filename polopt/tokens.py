@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -64,6 +66,30 @@ def experience_from_tokens(
     if rollout_logp is not None:
         fields["rollout_logp"] = logp
     return _batch(mask, tokens, reward, support, fields).to(device)
+
+
+def observed_states(tokens: Tensor, turn: Tensor) -> Tensor:
+    """Numbers what was read before each turn, [B, T]: `extras["state"]`. Turns that follow the same tokens have the
+    same number, in this batch and in any other.
+
+    tokens: [B, T], -1 after a row's end. turn: [B, T], -1 at tokens that were read. The number is that of the tokens
+    read since the turn before, at each token of the turn; elsewhere it is 0.
+    """
+    state = torch.zeros_like(tokens)
+    for b, (ids, turns) in enumerate(zip(tokens.tolist(), turn.tolist(), strict=True)):
+        read, found = list[int](), list[int]()
+        for number, run in itertools.groupby(range(len(ids)), turns.__getitem__):
+            words = [ids[t] for t in run]
+            found += [0 if number < 0 else _digest(read)] * len(words)
+            read = words if number < 0 else []
+        state[b] = torch.tensor(found, dtype=torch.long)
+    return state
+
+
+def _digest(ids: Sequence[int]) -> int:
+    """Returns a number of 63 bits, > 0, which is the same for the same ids in every process."""
+    data = b"".join(number.to_bytes(4, "little") for number in ids)
+    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little") >> 1 | 1
 
 
 def experience_from_generate(

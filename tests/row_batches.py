@@ -43,6 +43,23 @@ def opponent_batch(seed: int = 0, clean: bool = False) -> SampleBatch:
     return batch.replace(extras={"is_opponent": torch.arange(len(batch.mask)) % 3 == 1})
 
 
+def state_batch(seed: int = 0, clean: bool = False) -> SampleBatch:
+    """A random batch whose turns are in few states, and whose decisions are few tokens."""
+    batch, g = random_batch(seed, clean=clean), torch.Generator().manual_seed(300 + seed)
+    mask, turn = batch.mask, batch.experience.turn
+    by_turn = torch.randint(0, 2, (len(mask), int(turn.max()) + 1), generator=g)
+    state, tokens = by_turn.gather(1, turn), torch.randint(0, 2, mask.shape, generator=g)
+    if not clean:
+        state, tokens = torch.where(mask, state, 99), torch.where(mask, tokens, -1)
+    return batch.replace(extras={"state": state, "tokens": tokens})
+
+
+def history_batch(seed: int = 0, clean: bool = False) -> SampleBatch:
+    """A random batch after others with a mean entropy of 1.6."""
+    batch = random_batch(seed, clean=clean)
+    return batch.replace(extras={"entropy_history": torch.full((len(batch.mask),), 1.6, dtype=torch.float64)})
+
+
 def signal_batch(seed: int = 0, clean: bool = False) -> SampleBatch:
     """A random batch with a world's signals of each row: numbers from 0 to 1, and NaN from a judge that failed."""
     batch, g = random_batch(seed, clean=clean), torch.Generator().manual_seed(200 + seed)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from batches import SampleBatch, random_batch
 from battery import PartRow
-from row_batches import mismatched_batch, text_batch
+from row_batches import mismatched_batch, state_batch, text_batch
 
 from polopt.credit import (
     GAE,
     ClippedAdvantage,
     ConstantAdvantage,
     ConstantBaseline,
+    EdgeMeanAdvantage,
     GreedyReturn,
     GroupMean,
     GroupStd,
@@ -20,6 +21,7 @@ from polopt.credit import (
     ReferencePoint,
     RelativeAdvantage,
     RewardToGo,
+    StateRelativeAdvantage,
     WeightedAdvantage,
     WeightedSum,
     WhitenedAdvantage,
@@ -72,6 +74,16 @@ CREDITS = {
     "nothing": PartRow(RelativeAdvantage(baseline=None, scale=None)),
     "reference point": PartRow(ReferencePoint(), batch=mismatched_batch),
     "constant": PartRow(ConstantAdvantage(value=-2.0)),
+    "to go, by turn": PartRow(RewardToGo(gamma=0.9, unit="turn")),
+    "within states": PartRow(StateRelativeAdvantage(), batch=state_batch),
+    "within histories": PartRow(
+        StateRelativeAdvantage(depth=3, power=0.5, normalise=False, base=RelativeAdvantage(), within=WholeBatch()),
+        batch=state_batch,
+    ),
+    "shared steps": PartRow(EdgeMeanAdvantage(), batch=state_batch),
+    "shared steps with a past": PartRow(
+        EdgeMeanAdvantage(credit=RewardToGo(), window=1, within=WholeBatch()), batch=state_batch
+    ),
     "to go": PartRow(RewardToGo()),
     "discounted to go": PartRow(RewardToGo(gamma=0.9)),
     "gae": PartRow(GAE(gamma=0.9, lam=0.8)),

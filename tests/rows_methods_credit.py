@@ -19,6 +19,7 @@ from polopt.methods.bnpo import BetaScale
 from polopt.methods.canon import HalfGroupAdvantage
 from polopt.methods.copo import AcrossGroups, MultiAdvantage, PerAdvantageSurrogate
 from polopt.methods.empg import CentredAdvantage, TurnCertainty
+from polopt.methods.epo import EntropyHistory
 from polopt.methods.g2rpo import EntropyBand, NormalScores
 from polopt.methods.infocons import ParaphraseConsistency, ReturnsPlusMeasures, TermEntropy
 from polopt.methods.progrpo import RelativeSurprisal
@@ -60,6 +61,7 @@ OBJECTIVES = {
 }
 
 CREDITS = {
+    "entropy history": PartRow(EntropyHistory(credit=RelativeAdvantage()), relative=True),
     "beta": PartRow(RelativeAdvantage(scale=BetaScale(low=-20.0, high=1010.0)), relative=True),
     "beta of outcomes": PartRow(
         RelativeAdvantage(scale=BetaScale(low=-20.0, high=1010.0, shape=(1.5, 3.0))), relative=True

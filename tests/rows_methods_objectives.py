@@ -7,7 +7,7 @@ import dataclasses
 import torch
 from batches import VOCABULARY, SampleBatch, gaussian_batch, points_batch, poisoned, random_batch
 from battery import PartRow
-from row_batches import group_and_outcome, taught_row, text_batch
+from row_batches import group_and_outcome, history_batch, taught_row, text_batch
 from rows_credit import BY_TOKEN
 
 from polopt.credit import RelativeAdvantage
@@ -20,6 +20,7 @@ from polopt.methods.clip_cov_kl_cov import ClipCov, KLCov
 from polopt.methods.cot2 import DrawMeanRatio, SoftTargets
 from polopt.methods.dhpo import HybridClip, NormalisedEntropy
 from polopt.methods.diffusion_nft import ReflectedFlow, VelocityDistance
+from polopt.methods.epo import EntropySmoothing
 from polopt.methods.etcon import EtConCleanness, EtConConsistency, EtConCorrectness, EtConForm
 from polopt.methods.grpo_guard import GRPOGuardRatio, InverseTimeStep
 from polopt.methods.hapo import BoundedAdvantage, EntropyAdvantage, EntropyClip, EntropyLevel
@@ -121,6 +122,9 @@ OBJECTIVES = {
     "inner, watched": taught_row(WithMetrics(objective=INNER, gauges=[LayerEntropy(layer=1), LayerEntropy(layer=1)])),
     "undecided": PartRow(Surrogate(ratio=None, trust=PolicyGradient(), weights=[UncertaintyWeight()]), honest=None),
     "clip-cov": PartRow(Surrogate(trust=ClipCov(share=0.2, least=0.2, most=9.0, low=0.3, high=0.3))),
+    "entropy smoothing": PartRow(
+        Surrogate(regularise=[EntropySmoothing(coefficient=0.5, low=0.98, high=1.02)]), batch=history_batch
+    ),
     "clip-cov, one decision": PartRow(Surrogate(trust=ClipCov(least=0.0, seed=3), aggregate=SequenceMean())),
     "kl-cov": PartRow(Surrogate(trust=KLCov(percent=20.0, coefficient=2.0))),
     "kl-cov, everywhere": PartRow(Surrogate(trust=KLCov(percent=100.0), aggregate=SequenceMean())),

@@ -77,6 +77,7 @@ from polopt.objectives import (
     TokenMean,
     TokenRatio,
     TruncatedImportance,
+    TurnMean,
     Unclipped,
     ValueAscent,
     ValueLoss,
@@ -123,6 +124,12 @@ OBJECTIVES = {
     "proximal": PartRow(Surrogate(ratio=OldPolicyRatio(), trust=Unclipped(), weights=[TruncatedImportance()])),
     "sequence": PartRow(Surrogate(ratio=SequenceRatio(), trust=Clip(low=0.01, high=0.02), aggregate=SequenceMean())),
     "ratio to the reference": PartRow(Surrogate(ratio=AnchorRatio(), trust=Clip())),
+    "sequence of a turn": PartRow(
+        Surrogate(ratio=SequenceRatio(unit="turn"), trust=Clip(low=0.01, high=0.02), aggregate=TurnMean())
+    ),
+    "product of a turn": PartRow(
+        Surrogate(ratio=ProductRatio(unit="turn"), trust=Clip(), aggregate=TurnMean(turns="sum"))
+    ),
     "product": PartRow(Surrogate(ratio=ProductRatio(), trust=Clip(), aggregate=SequenceSum(length=1))),
     "sequence of proximal": PartRow(Surrogate(ratio=SequenceRatio(token=OldPolicyRatio()), trust=Unclipped())),
     "dual clip": PartRow(Surrogate(trust=Clip(low=0.1, high=0.3, dual=1.2))),

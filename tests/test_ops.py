@@ -19,6 +19,38 @@ floats = st.floats(-100, 100, allow_subnormal=False)
 rows = st.lists(st.tuples(floats, st.integers(-3, 3)), min_size=1, max_size=12)
 
 
+@given(st.lists(st.lists(st.tuples(st.booleans(), st.integers(0, 2), floats), max_size=7), min_size=1, max_size=4))
+@settings(max_examples=60, deadline=None)
+def test_turns_of_rows(lines):
+    """Turn by turn: the first decision's value, the place in the row, and the discounted sum to go."""
+    T = max(map(len, lines)) + 1
+    mask, turn, x = (
+        torch.zeros(len(lines), T, dtype=torch.bool),
+        torch.full((len(lines), T), -1),
+        torch.zeros(len(lines), T),
+    )
+    x = x.double()
+    expected = []
+    for i, line in enumerate(lines):
+        number, own = 0, {}
+        for t, (decided, step, value) in enumerate(line):
+            number += step
+            mask[i, t], turn[i, t], x[i, t] = decided, number if decided else -1, value if decided else math.nan
+            if decided:
+                own.setdefault(number, []).append(value)
+        turns = list(own.values())
+        for k, values in enumerate(turns):
+            to_go = sum(0.5 ** (u - k) * sum(turns[u]) for u in range(k, len(turns)))
+            expected.append((values[0], k, to_go))
+    _, row, _ = ops.turns(turn, mask)
+    found = ops.turn_first(x, turn, mask), ops.turn_place(row), ops.turn_to_go(x, turn, mask, 0.5)
+    assert all(len(values) == len(expected) for values in found)
+    for k, (first, place, to_go) in enumerate(expected):
+        assert found[0][k].item() == first
+        assert found[1][k].item() == place
+        assert found[2][k].item() == pytest.approx(to_go, abs=1e-9)
+
+
 @given(rows)
 @settings(max_examples=60, deadline=None)
 def test_group_statistics(pairs):

@@ -8,6 +8,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 import polopt as po
 from polopt.fields import ExperienceError
+from polopt.tokens import observed_states
 
 EOS = 1
 CONFIG = GPT2Config(vocab_size=16, n_positions=24, n_embd=16, n_layer=2, n_head=2, bos_token_id=0, eos_token_id=EOS)
@@ -88,6 +89,25 @@ def test_temperature_and_top_k(policy: po.LanguagePolicy) -> None:
         torch.testing.assert_close(said[row][batch.mask[row]], expected, rtol=1e-9, atol=1e-12)
     with pytest.raises(ExperienceError, match=r"chose among at most 4 of 16 tokens.*call generate with top_k=0"):
         po.experience_from_generate(output, ATTENTION, eos=EOS)
+
+
+def test_states_are_what_was_read_before_a_turn() -> None:
+    tokens = torch.tensor([[5, 6, 1, 2, 8, 5, 6, 3, -1], [5, 6, 1, 9, 5, 6, 4, 4, 4], [1, 5, 1, 5, 6, 3, -1, -1, -1]])
+    turn = torch.tensor(
+        [[-1, -1, 0, 0, -1, -1, -1, 1, -1], [-1, -1, 0, 0, -1, -1, 1, 1, 2], [0, -1, 1, -1, -1, 2, -1, -1, -1]]
+    )
+    state = observed_states(tokens, turn)
+    read = {(0, 2): (5, 6), (0, 7): (8, 5, 6), (1, 2): (5, 6), (1, 6): (5, 6), (1, 8): ()}
+    read |= {(2, 0): (), (2, 2): (5,), (2, 5): (5, 6)}
+    for at, words in read.items():
+        for other, others in read.items():
+            assert (state[at] == state[other]) == (words == others)
+    assert state[0, 2] == state[0, 3]
+    assert state[1, 6] == state[1, 7]
+    assert (state[turn < 0] == 0).all()
+    assert (state[turn >= 0] > 0).all()
+    # Numbers belong to tokens, not to a batch.
+    assert torch.equal(observed_states(tokens[1:2], turn[1:2]), state[1:2])
 
 
 def test_what_does_not_match_is_refused() -> None:

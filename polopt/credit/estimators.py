@@ -98,19 +98,30 @@ class ConstantAdvantage(Credit):
 class RewardToGo(Credit):
     """A_t = sum_{u >= t} gamma^(u - t) r_u over the row's decisions. An outcome [B] counts as the last reward.
 
-    Where `terminated` or `truncated` is [B, T], sums stop at the end of each episode inside the row.
+    unit: what t counts. Of "turn", r_u is the sum of a turn's rewards, and all its decisions have the turn's A.
+
+    Where `terminated` or `truncated` is [B, T], sums stop at the end of each episode inside the row, of decisions.
     """
 
     gamma: float = 1.0
+    unit: Literal["token", "turn"] = "token"
 
-    reads = frozenset({"reward"})
+    @property
+    def reads(self) -> frozenset[str]:  # type: ignore[override]
+        return frozenset({"reward", "turn"} if self.unit == "turn" else {"reward"})
 
     def setup(self) -> None:
         if not 0 <= self.gamma <= 1:
             raise ValueError(f"credit.RewardToGo: gamma must be in [0, 1], found {self.gamma}")
 
     def forward(self, experience: Experience) -> Tensor:
-        return self.to_go(experience, self.gamma)
+        if self.unit == "token":
+            return self.to_go(experience, self.gamma)
+        mask, turn = experience.mask, experience.turn
+        reward = ops.per_decision_reward(experience.reward.detach(), mask)
+        number, _, _ = ops.turns(turn, mask)
+        to_go = ops.turn_to_go(reward, turn, mask, self.gamma)
+        return torch.where(mask, to_go[number], 0) if len(to_go) else torch.zeros_like(reward)
 
     @staticmethod
     def to_go(experience: Experience, gamma: float) -> Tensor:

@@ -117,12 +117,25 @@ class TokenTree:
         tree._leaves = self._leaves.replace(outcome=reward, reward=reward)
         return tree
 
-    def in_turns(self, decisions: int) -> TokenTree:
+    def in_turns(self, decisions: int, state: Callable[[int, Answer], int] | None = None) -> TokenTree:
         """Returns the tree as conversations: every `decisions` decisions of an answer are a turn, the last one may be
-        shorter, and between two turns nothing is read."""
+        shorter, and between two turns nothing is read.
+
+        state: the number `extras["state"]` of the state before a turn, given the prompt and the tokens before it,
+            for worlds in which different ways lead to one state; None gives the leaves no states.
+        """
         tree = copy.copy(self)
         mask = self._leaves.mask
-        tree._leaves = self._leaves.replace(turn=torch.where(mask, (mask.cumsum(1) - 1) // decisions, -1))
+        turn = torch.where(mask, (mask.cumsum(1) - 1) // decisions, -1)
+        tree._leaves = self._leaves.replace(turn=turn)
+        if state is not None:
+            rows = [
+                [*[0] * self.start, *[state(prompt, answer[: t - t % decisions]) for t in range(len(answer))]]
+                for prompt in range(self.prompts)
+                for answer in self.answers
+            ]
+            padded = [row + [0] * (mask.shape[1] - len(row)) for row in rows]
+            tree._leaves = tree._leaves.replace(extras={"state": torch.tensor(padded)})
         return tree
 
     @functools.cached_property

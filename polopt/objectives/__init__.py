@@ -1,6 +1,6 @@
 """Objectives: losses composed of a ratio, a trust region, weights, a reducer and regularisers."""
 
-from polopt.objectives.aggregates import PromptMean, SequenceMean, SequenceSum, TokenMean
+from polopt.objectives.aggregates import PromptMean, SequenceMean, SequenceSum, TokenMean, TurnMean
 from polopt.objectives.compositions import (
     Branch,
     BranchedObjective,
@@ -163,6 +163,7 @@ __all__ = [
     "TokenMean",
     "TokenRatio",
     "TruncatedImportance",
+    "TurnMean",
     "Unclipped",
     "ValueAscent",
     "ValueLoss",

@@ -35,6 +35,29 @@ class SequenceMean(Aggregate):
         return full_batch.mask.any(1).sum()
 
 
+class TurnMean(Aggregate):
+    """mean_i mean_h mean_(t in turn h of row i) l: rows count the same, and so do the turns of a row, and the decisions
+    of a turn. Rows and turns without decisions do not count. With one turn a row it is `SequenceMean`.
+
+    turns: "sum" adds up those of a row, as the terms of a ratio of whole turns.
+    """
+
+    turns: Literal["mean", "sum"] = "mean"
+
+    reads = frozenset({"turn"})
+
+    def weights(self, experience: Experience) -> Tensor:
+        mask = experience.mask
+        number, row, size = ops.turns(experience.turn, mask)
+        if not len(size):
+            return mask.double()
+        count = size if self.turns == "sum" else size * ops.group_size(row)
+        return (1 / count.double())[number] * mask
+
+    def denominator(self, full_batch: Experience) -> Tensor:
+        return full_batch.mask.any(1).sum()
+
+
 class SequenceSum(Aggregate):
     """(1 / (B C)) sum_it m l: rows are summed, not averaged, so a row's length does not dilute its decisions.
 

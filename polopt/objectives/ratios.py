@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
+import torch
 from torch import Tensor
 
+from polopt import ops
 from polopt.anchor import anchor_logp, check_anchor
 from polopt.evaluation import Evaluation
 from polopt.experience import Experience
@@ -38,19 +42,43 @@ class OldPolicyRatio(Ratio):
         return (evaluation.logp - experience.old_logp).clamp(-LIMIT, LIMIT)
 
 
-class SequenceRatio(Ratio):
+class _JointRatio(Ratio):
+    """A ratio of several decisions at once, on each of them. unit: the decisions of a "row", or of a "turn"."""
+
+    token: Ratio = TokenRatio()
+    unit: Literal["row", "turn"] = "row"
+
+    @property
+    def reads(self) -> frozenset[str]:  # type: ignore[override]
+        return frozenset({"turn"} if self.unit == "turn" else ())
+
+    def _summed(self, experience: Experience, evaluation: Evaluation) -> tuple[Tensor, Tensor]:
+        """Returns the sum of the unit's log ratios and its number of decisions, at each decision."""
+        mask = experience.mask
+        log_ratio = torch.where(mask, self.token(experience, evaluation), 0)
+        if self.unit == "row":
+            return log_ratio.sum(1, keepdim=True).expand_as(log_ratio), experience.lengths[:, None]
+        number, _, size = ops.turns(experience.turn, mask)
+        if not len(size):
+            return log_ratio, experience.lengths[:, None]
+        sums = log_ratio.new_zeros(len(size)).index_add(0, number[mask], log_ratio[mask])
+        return ops.take(sums, number), size[number]
+
+
+class SequenceRatio(_JointRatio):
     """Length-normalised ratio of the whole row: log s = mean over decisions of log r_t, on every decision.
 
     The geometric mean of the token ratios. Averaged over the row's decisions, its gradient is
-    s A (1/|y|) sum_t grad logp_t. A row without decisions has s = 1. Source: GSPO, arXiv:2507.18071.
+    s A (1/|y|) sum_t grad logp_t. A row without decisions has s = 1. unit "turn" takes the mean over each turn, as of a
+    row of its own. Source: GSPO, arXiv:2507.18071.
     """
 
     token: Ratio = TokenRatio()
+    unit: Literal["row", "turn"] = "row"
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
-        log_ratio = self.token(experience, evaluation) * experience.mask
-        mean = log_ratio.sum(1) / experience.lengths.clamp(min=1)
-        return mean[:, None].expand_as(log_ratio)
+        total, count = self._summed(experience, evaluation)
+        return total / count.clamp(min=1)
 
 
 class AnchorRatio(Ratio):
@@ -75,12 +103,13 @@ class AnchorRatio(Ratio):
         return (evaluation.logp - anchor_logp(experience, self.anchor)).clamp(-LIMIT, LIMIT)
 
 
-class ProductRatio(Ratio):
+class ProductRatio(_JointRatio):
     """Ratio of the whole row, as of a single action: log r = sum over decisions of log r_t, within +-20, on every
-    decision. `SequenceRatio` is its geometric mean by length."""
+    decision. `SequenceRatio` is its geometric mean by length. unit "turn" takes the product over each turn: with turns
+    as the actions, whose states the world chooses, it is the ratio of one action."""
 
     token: Ratio = TokenRatio()
+    unit: Literal["row", "turn"] = "row"
 
     def forward(self, experience: Experience, evaluation: Evaluation) -> Tensor:
-        log_ratio = self.token(experience, evaluation) * experience.mask
-        return log_ratio.sum(1, keepdim=True).clamp(-LIMIT, LIMIT).expand_as(log_ratio)
+        return self._summed(experience, evaluation)[0].clamp(-LIMIT, LIMIT)

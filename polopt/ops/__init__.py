@@ -33,8 +33,17 @@ from polopt.ops.grouped import (
     prior_error,
 )
 from polopt.ops.masked import cleared, masked_mean, masked_sum, reduce, row_mean, row_size
-from polopt.ops.positions import last_decision, next_decision, take, top_share, turn_mean, turns
-from polopt.ops.returns import discounted_to_go, gae, per_decision_end, per_decision_reward
+from polopt.ops.positions import (
+    last_decision,
+    next_decision,
+    take,
+    top_share,
+    turn_first,
+    turn_mean,
+    turn_place,
+    turns,
+)
+from polopt.ops.returns import discounted_to_go, gae, per_decision_end, per_decision_reward, turn_to_go
 from polopt.ops.rng import scrambled, uniform
 
 __all__ = [
@@ -82,7 +91,10 @@ __all__ = [
     "take",
     "temperatures",
     "top_share",
+    "turn_first",
     "turn_mean",
+    "turn_place",
+    "turn_to_go",
     "turns",
     "uniform",
     "wide",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 
@@ -39,6 +39,23 @@ def turn_mean(x: Float[Tensor, "B T"], turn: Int[Tensor, "B T"], mask: Bool[Tens
     """Mean over the decisions of each turn, numbered as in `turns`."""
     number, _, size = turns(turn, mask)
     return x.new_zeros(len(size)).index_add(0, number[mask], x[mask]) / size
+
+
+def turn_first(
+    x: Shaped[Tensor, "B T"], turn: Int[Tensor, "B T"], mask: Bool[Tensor, "B T"]
+) -> Shaped[Tensor, "turns"]:
+    """x at the first decision of each turn, numbered as in `turns`."""
+    number, _, size = turns(turn, mask)
+    _, place = number[mask].sort(stable=True)
+    return x[mask][place[size.cumsum(0) - size]]
+
+
+def turn_place(row: Int[Tensor, "turns"]) -> Int[Tensor, "turns"]:
+    """Number of turns of the same row before each turn, given the turns' rows in the order of `turns`."""
+    at = torch.arange(len(row), device=row.device)
+    begins = torch.ones_like(row, dtype=torch.bool)
+    begins[1:] = row[1:] != row[:-1]
+    return at - torch.where(begins, at, 0).cummax(0).values
 
 
 def last_decision(mask: Bool[Tensor, "B T"]) -> Bool[Tensor, "B T"]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import pad
 
-from polopt.ops.positions import last_decision, next_decision
+from polopt.ops.positions import last_decision, next_decision, turn_place, turns
 
 
 def per_decision_reward(
@@ -48,6 +48,21 @@ def _to_go(x: Tensor, mask: Tensor, discount: float, ended: Tensor | None) -> Te
         share = share * pad(share[:, span:], (0, span))
         span *= 2
     return torch.where(mask, found, 0)
+
+
+def turn_to_go(
+    x: Float[Tensor, "B T"], turn: Int[Tensor, "B T"], mask: Bool[Tensor, "B T"], discount: float
+) -> Float[Tensor, "turns"]:
+    """Computes y_h = x_h + discount * y_(h + 1) over a row's turns, numbered as in `turns`, with x_h the sum of x over
+    the decisions of turn h."""
+    number, row, size = turns(turn, mask)
+    sums = x.new_zeros(len(size)).index_add(0, number[mask], x[mask])
+    place = turn_place(row)
+    table = x.new_zeros(len(x), int(place.max()) + 1 if len(place) else 1)
+    table[row, place] = sums
+    taken = torch.zeros_like(table, dtype=torch.bool)
+    taken[row, place] = True
+    return discounted_to_go(table, taken, discount)[row, place]
 
 
 def gae(

@@ -15,6 +15,7 @@ from polopt.experience import Experience
 from polopt.policies.language import LanguagePolicy
 from polopt.policies.rollout_record import Sampled
 from polopt.support import Support, SupportError
+from polopt.tokens import observed_states
 from polopt.worlds.executors import EpisodeHandle
 from polopt.worlds.protocol import Task
 
@@ -279,8 +280,10 @@ class _Table:
 def _extras(
     rows: Sequence[EpisodeRecord], support: Support, table: _Table, signals: Sequence[str], precision: torch.dtype
 ) -> dict[str, Any]:
+    tokens = table.padded([row.ids for row in rows], -1, torch.long)
     extras: dict[str, Any] = {
-        "tokens": table.padded([row.ids for row in rows], -1, torch.long),
+        "tokens": tokens,
+        "state": observed_states(tokens, table.padded([row.turn for row in rows], -1, torch.long)),
         "answer": [row.answer for row in rows],
         "feedback": [row.feedback for row in rows],
         "task": [row.task for row in rows],

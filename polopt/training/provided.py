@@ -25,7 +25,8 @@ FIRST = 64
 SIGNAL = "extras.signal_"
 
 _FIELDS = CORE_FIELDS | {
-    *("final_value", "entropy", "turn", "extras.answer_reward", "extras.given", "extras.hinted"),
+    *("final_value", "entropy", "turn", "extras.answer_reward", "extras.given"),
+    *("extras.hinted", "extras.state"),
     *("extras.tokens", "extras.answer", "extras.feedback", "extras.task", "extras.index", "extras.kind"),
     *("extras.kept", "extras.greedy_reward", "extras.prompt_logp"),
 }
