@@ -29,6 +29,7 @@ ANCESTORS = {
         "diffusion_nft",
         "dpo",
         "dr_grpo",
+        "gigpo",
         "grpo",
         "gspo",
         "ipo",

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from polopt.experience import Experience
+from polopt.tokens import observed_states
 from polopt.training.provided import SIGNAL
 
 # Field -> its name in verl.
@@ -42,15 +43,16 @@ def experience_of(
     if index is not None:
         fields["group"] = groups_of(index).to(mask.device)
     begins = mask & ~torch.cat([torch.zeros_like(mask[:, :1]), mask[:, :-1]], 1)
+    turn = (begins.cumsum(1) - 1).clamp(min=0)
     return Experience(
         mask=mask,
         reward=torch.where(mask, rewards, 0),
         outcome=rewards.sum(1),  # the reward may be on a token outside the mask, or on one that verl rejected
         # verl does not mark truncated answers; its own estimators, too, take every answer as ended.
         terminated=torch.ones_like(mask[:, 0]),
-        turn=(begins.cumsum(1) - 1).clamp(min=0),
+        turn=turn,
         horizon=horizon,
-        extras=_extras(calls, needs, mask),
+        extras=_extras(calls, needs, mask) | _tokens(calls, needs, turn.masked_fill(~mask, -1)),
         **fields,
     )
 
@@ -98,6 +100,16 @@ def _extras(calls: Mapping[str, Mapping[str, Any]], needs: Collection[str], mask
                 values = [float(row[name]) for row in rows]
                 extras[f"signal_{name}"] = torch.tensor(values, device=mask.device)
     return extras
+
+
+def _tokens(calls: Mapping[str, Mapping[str, Any]], needs: Collection[str], turn: Tensor) -> dict[str, Tensor]:
+    """Returns the tokens of the answers, and what was read before each turn. turn: -1 at tokens that were read."""
+    wanted = {"extras.tokens", "extras.state"} & set(needs)
+    if not wanted or (tokens := _stored(calls, "responses")) is None:
+        return {}
+    tokens = tokens.to(turn.device)
+    found = {"extras.tokens": lambda: tokens, "extras.state": lambda: observed_states(tokens, turn)}
+    return {name.removeprefix("extras."): found[name]() for name in sorted(wanted)}
 
 
 def _column(values: Any) -> list[Any]:

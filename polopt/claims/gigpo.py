@@ -25,13 +25,16 @@ PROMPTS = 24
     kind="headline",
     method=lambda: gigpo(kl=0.0),
     controls={"GRPO": lambda: grpo(group=8, kl=0.0)},
-    step_sizes=(24.0, 48.0, 96.0, 192.0, 384.0),
+    step_sizes=(48.0, 96.0, 192.0, 384.0, 768.0),
     trials=5,
     criteria=[More("mean success", by=0.01)],
     seeds=10,
     cost="slow",
+    refuted=True,
     note="24 locks of 3 places in 6 turns, where a wrong action leads back to the start; their states share 24 "
-    "features, so that no step size opens all of them at once. 60 batches of 8 rollouts of each.",
+    "features, so that no step size opens all of them at once. 60 batches of 8 rollouts of each. At one step size it "
+    "leads by far, as the second term adds to the first; GRPO catches up with longer steps. Locks of 9 and 10 turns "
+    "and gamma 0.9 give the same picture.",
 )
 def learns_sooner(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
     tree, states = lock(seed, prompts=PROMPTS)

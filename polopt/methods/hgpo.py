@@ -15,7 +15,7 @@ from polopt.methods.grpo import grpo
     ),
     changes="GRPO whose turns are compared with those of the same history, at several depths of history at once.",
     room="credit",
-    tier="faithful",
+    tier="proven",
 )
 def hgpo(
     *,

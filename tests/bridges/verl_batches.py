@@ -21,9 +21,9 @@ from polopt.bridges import verl  # noqa: E402
 from polopt.bridges.verl_call_context import call_arguments  # noqa: E402
 
 RUNS = """
-adacot aspo-tir bnpo canon chi2-occupancy cispo conciser dapo dhpo dr-grpo empg etcon fapo g2rpo grpo grpo-lambda-len
-gspo gtalign luspo mpo-meta noisy-verifier policy-cliff ppo rec refcritic reinforce reinforce-baseline rlcm-scaling rloo
-secrets-rlhf-ppo-max seed-grpo stratified-grpo tricks-lite-ppo
+adacot aspo-tir bnpo canon chi2-occupancy cispo conciser dapo dhpo dr-grpo empg etcon fapo g2rpo gigpo grpo
+grpo-lambda-len gspo gtalign hgpo loop luspo mpo-meta noisy-verifier policy-cliff ppo rec refcritic reinforce
+reinforce-baseline rlcm-scaling rloo salt secrets-rlhf-ppo-max seed-grpo stratified-grpo tricks-lite-ppo
 """.split()  # noqa: SIM905
 B, T = 12, 7
 
@@ -42,6 +42,7 @@ def held(seed: int = 0, turns: bool = True) -> dict[str, torch.Tensor]:
     far = torch.where(torch.rand(B, T, generator=draw) < 0.2, 1.5, 0.1)
     return {
         "response_mask": mask.long(),
+        "responses": torch.randint(0, 3, (B, T), generator=torch.Generator().manual_seed(100 + seed)),
         "token_level_scores": rewards,
         "token_level_rewards": rewards,
         "old_log_probs": old,

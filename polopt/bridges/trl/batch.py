@@ -14,6 +14,7 @@ from polopt.bridges.trl.trl_capabilities import SIGNAL
 from polopt.evaluation import Evaluation
 from polopt.experience import Experience
 from polopt.support import Support
+from polopt.tokens import observed_states
 from polopt.worlds.protocol import Task
 
 # Name in `extras` of the row's place in the generation, over all processes.
@@ -111,8 +112,10 @@ def experience_of(
     extras: dict[str, Any] = {PLACE: torch.arange(len(everywhere), device=everywhere.device)}
     if evaluation is not None:
         extras |= {f"old_{name}": rows(value) for name, value in evaluation.extras.items()}
-    if "extras.tokens" in needs:
+    if {"extras.tokens", "extras.state"} & set(needs):
         extras["tokens"] = rows(ids.masked_fill(~attended, -1) + 1) - 1
+    if "extras.state" in needs:
+        extras["state"] = observed_states(extras["tokens"], turns(everywhere))
     if "extras.answer" in needs:
         extras["answer"] = everyone.entries([_text(c) for c in scored.completions])
     if "extras.task" in needs:
