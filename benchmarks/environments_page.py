@@ -73,6 +73,8 @@ TURNS = {
     "unit-tests": "1",
     "shop": "up to 40",
     "text-grid": "up to `turns`",
+    "retrieval": "up to `turns`",
+    "with-tools": "`calls` more than `of`",
 }
 # By a problem's class: its actions, its horizon, and what is known of the optimum.
 STATIONARY = "no; the exact gradient's norm is 0 at a stationary point"

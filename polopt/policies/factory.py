@@ -26,12 +26,13 @@ def new_policy(
     *,
     seed: int,
     dtype: str,
+    words: float = 0.08,
     **ways: Any,
 ) -> LanguagePolicy:
     """Builds a randomly initialised policy of the `transformers` architecture `config["model_type"]`.
 
     texts: (kind, prompt, answer) examples from which the tokenizer is made. The vocabulary's size and special tokens
-        come from the tokenizer.
+        come from the tokenizer. words: the share of a kind's texts in which a word is one token.
     ways: the keywords of `LanguagePolicy`.
 
     Raises:
@@ -54,7 +55,7 @@ def new_policy(
     for key in settings:
         if key not in known:
             raise ConfigError(f"policy.config.{key} is not a setting of {kind}{nearest(key, known)}")
-    tokenizer = make_tokenizer(texts)
+    tokenizer = make_tokenizer(texts, word=words)
     ids = {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
     with _refused(kind):
         full = AutoConfig.for_model(kind, **settings, vocab_size=len(tokenizer), **ids)

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-SPECIAL = ("<pad>", "<ask>", "<answer>", "<end>", "<unk>")
+SPECIAL = ("<|pad|>", "<|ask|>", "<|answer|>", "<|end|>", "<|unk|>")
 PIECE = re.compile(r"\d|[^\W\d_]+|\s|[^\w\s]|_")
 # The most prompts of a kind in which its template is searched for.
 TEMPLATES = 100
@@ -17,9 +17,9 @@ TEMPLATES = 100
 # The chat template. Text that spells a special token is read as one; nothing depends on it.
 CHAT = (
     "{% for message in messages %}"
-    "{% if message.role == 'assistant' %}{{ message.content }}<end>"
-    "{% elif message.role == 'system' %}<ask>{{ message.content }}"
-    "{% else %}<ask>{{ message.content }}<answer>{% endif %}"
+    "{% if message.role == 'assistant' %}{{ message.content }}<|end|>"
+    "{% elif message.role == 'system' %}<|ask|>{{ message.content }}"
+    "{% else %}<|ask|>{{ message.content }}<|answer|>{% endif %}"
     "{% endfor %}"
 )
 
@@ -46,18 +46,18 @@ def make_tokenizer(texts: Iterable[tuple[str, str, str]], *, word: float = 0.08,
         vocabulary |= _phrases([_split(prompt, words) for prompt, _ in pairs[:TEMPLATES]], phrase)
 
     tokens = [*SPECIAL, *sorted(vocabulary)]
-    tokenizer = Tokenizer(models.WordLevel({t: i for i, t in enumerate(tokens)}, unk_token="<unk>"))
+    tokenizer = Tokenizer(models.WordLevel({t: i for i, t in enumerate(tokens)}, unk_token="<|unk|>"))
     longest_first = sorted(vocabulary, key=lambda t: (-len(t), t))
     pattern = Regex("|".join(map(_pattern, longest_first)))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(pattern, behavior="isolated")
     tokenizer.decoder = decoders.Fuse()
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
-        pad_token="<pad>",
-        bos_token="<ask>",
-        eos_token="<end>",
-        unk_token="<unk>",
-        additional_special_tokens=["<answer>"],
+        pad_token="<|pad|>",
+        bos_token="<|ask|>",
+        eos_token="<|end|>",
+        unk_token="<|unk|>",
+        additional_special_tokens=["<|answer|>"],
         chat_template=CHAT,
         clean_up_tokenization_spaces=False,
     )

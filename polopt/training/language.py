@@ -178,7 +178,7 @@ class LanguageDomain:
             messages = {(message["role"], message["content"]): None for task in examples for message in task.history}
             texts += [(role, content, "") for role, content in messages]
             texts += [("text", text, "") for text in split.texts[:EXAMPLES]]
-        policy = new_policy(spec.config, texts, seed=self.recipe.seed, dtype=spec.dtype, **ways)
+        policy = new_policy(spec.config, texts, words=spec.words, seed=self.recipe.seed, dtype=spec.dtype, **ways)
         check_policy(policy, f"policy.config.model_type = {spec.config['model_type']!r}")
         return policy
 

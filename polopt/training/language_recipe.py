@@ -47,6 +47,8 @@ class PolicySpec(Config):
         model is made from `config`.
     config: of a new model: fields of the `transformers` config of `config.model_type`; its tokenizer is made from the
         tasks' texts.
+    words: of that tokenizer, the share of a kind's texts in which a word is one token; other words are read letter by
+        letter.
     dtype: of weights, gradients and the optimiser's memory.
     compute: of the arithmetic, None for the same; bfloat16 on float32 weights is for GPUs and large models: on a CPU
         models of 25 M parameters were slower with it, and one of 135 M, with bfloat16 instructions, 1.3 times as fast.
@@ -59,6 +61,7 @@ class PolicySpec(Config):
 
     model: str | None = None
     config: PlainMap = pydantic.Field(default_factory=dict)
+    words: float = pydantic.Field(default=0.08, gt=0, le=1)
     dtype: Literal["float32", "bfloat16", "float64"] = "float32"
     compute: Literal["float32", "bfloat16"] | None = None
     checkpointing: bool = False

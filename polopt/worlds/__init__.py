@@ -8,6 +8,7 @@ from polopt.worlds.episodes import environment
 from polopt.worlds.functions import VerifierError
 from polopt.worlds.guarded import GuardedTasks
 from polopt.worlds.guess import GuessNumber
+from polopt.worlds.interpreter import Interpreter
 from polopt.worlds.labelled import LabelledReader, RankedReader
 from polopt.worlds.noisy import NoisyTasks
 from polopt.worlds.pairs import PairReader
@@ -25,12 +26,14 @@ from polopt.worlds.protocol import (
 )
 from polopt.worlds.reasoning_gym import ReasoningGym
 from polopt.worlds.recipe import World, build_tasks, parse_world
+from polopt.worlds.retrieval import Retrieval, SearchEngine
 from polopt.worlds.revisions import revision_dialogues
 from polopt.worlds.rulebook import Rulebook
 from polopt.worlds.second_chance import SecondChanceTasks
 from polopt.worlds.shop import Shop, ShopSession, shop_graph
 from polopt.worlds.text_grid import TextGrid
 from polopt.worlds.texts import read_texts
+from polopt.worlds.tool_use import ToolUse, calculator, python_tool
 from polopt.worlds.tools import ToolSession, described_tools, tool_calls, tool_environment
 from polopt.worlds.unit_tests import UnitTests
 from polopt.worlds.verifiers import Weighted, make_verifier
@@ -43,6 +46,7 @@ __all__ = [
     "EpisodeError",
     "GuardedTasks",
     "GuessNumber",
+    "Interpreter",
     "LabelledReader",
     "NoisyTasks",
     "OneAnswer",
@@ -52,7 +56,9 @@ __all__ = [
     "RankedReader",
     "RatedAnswer",
     "ReasoningGym",
+    "Retrieval",
     "Rulebook",
+    "SearchEngine",
     "SecondChanceTasks",
     "Shop",
     "ShopSession",
@@ -63,18 +69,21 @@ __all__ = [
     "Tasks",
     "TextGrid",
     "ToolSession",
+    "ToolUse",
     "UnitTests",
     "VerifierError",
     "Weighted",
     "World",
     "WorldError",
     "build_tasks",
+    "calculator",
     "described_tools",
     "environment",
     "make_verifier",
     "parse_world",
     "policy_test_rows",
     "policy_violations",
+    "python_tool",
     "read_texts",
     "revision_dialogues",
     "shop_graph",

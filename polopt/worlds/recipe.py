@@ -21,14 +21,17 @@ from polopt.worlds.critic import Critic
 from polopt.worlds.file_worlds import DatasetWorld, LabelledWorld, PairsWorld, RankedWorld
 from polopt.worlds.guarded import GuardedTasks
 from polopt.worlds.guess import GuessNumber
+from polopt.worlds.interpreter import Interpreter
 from polopt.worlds.noisy import NoisyTasks
 from polopt.worlds.protocol import Tasks, TaskSplit
 from polopt.worlds.reasoning_gym import ReasoningGym
+from polopt.worlds.retrieval import Retrieval
 from polopt.worlds.rulebook import Rulebook
 from polopt.worlds.second_chance import SECOND_PROMPT, SecondChanceTasks
 from polopt.worlds.shop import Shop
 from polopt.worlds.text_grid import TextGrid
 from polopt.worlds.texts import read_texts
+from polopt.worlds.tool_use import Tool, ToolUse, calculator, python_tool
 from polopt.worlds.unit_tests import UnitTests
 from polopt.worlds.world import Count, World
 
@@ -182,6 +185,33 @@ class TextGridWorld(World):
             raise ConfigError(str(error)) from None
 
 
+class RetrievalWorld(World):
+    """Answering questions on fictional facts with a search engine, see `Retrieval`; `relevance` is a function of the
+    results and the answer, as file.py:Name."""
+
+    kind: Literal["retrieval"] = "retrieval"
+    hops: tuple[int, int] = (1, 2)
+    turns: Count = 6
+    results: Count = 2
+    graphs: Count = 200
+    people: int = 40
+    judge: bool = False
+    relevance: str | None = None
+    threshold: float = 0.7
+    train: Count = 20_000
+    heldout: Count = 400
+
+    def build(self, seed: int) -> TaskSplit:
+        names = ("hops", "turns", "results", "graphs", "people", "judge", "threshold", "train", "heldout")
+        settings: dict[str, Any] = {name: getattr(self, name) for name in names}
+        if self.relevance is not None:
+            settings["relevance"] = locate(self.relevance)
+        try:
+            return Retrieval.split(seed=seed, **settings)
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
+
+
 class WrapperWorld(World):
     """A world that wraps another world, `of`."""
 
@@ -226,6 +256,40 @@ class SecondChanceWorld(WrapperWorld):
         except ValueError as error:
             raise ConfigError(str(error)) from None
         return dataclasses.replace(split, train=both[0], heldout=both[1])
+
+
+class ToolUseWorld(WrapperWorld):
+    """The world `of` with tools that may be called before the answer, see `ToolUse`.
+
+    tools: calculator, python, and functions of your own, as file.py:name.
+    calls: how many answers with calls an episode may have.
+    seconds, memory, output, packages: limits of a Python program, see `Interpreter`.
+    """
+
+    kind: Literal["with-tools"] = "with-tools"
+    tools: list[str] = pydantic.Field(min_length=1)
+    calls: Count = 3
+    seconds: float = pydantic.Field(default=5.0, gt=0)
+    memory: float = pydantic.Field(default=0.5, gt=0)
+    output: Count = 4000
+    packages: bool = False
+
+    def build(self, seed: int) -> TaskSplit:
+        split = parse_world(self.of).split(seed)
+        tools = {name.rpartition(":")[2]: self._tool(name) for name in self.tools}
+        both = [ToolUse(tasks, tools, calls=self.calls) for tasks in (split.train, split.heldout)]
+        return dataclasses.replace(split, train=both[0], heldout=both[1])
+
+    def _tool(self, name: str) -> Tool:
+        if name == "python":
+            limits = {key: getattr(self, key) for key in ("seconds", "memory", "output", "packages")}
+            return python_tool(Interpreter(**limits))
+        if name == "calculator":
+            return calculator
+        if ":" not in name:
+            raise ConfigError(f"world.tools: {name!r} is none of calculator and python, and no file.py:name")
+        found: Tool = locate(name)
+        return found
 
 
 class GuardedWorld(WrapperWorld):
@@ -309,9 +373,11 @@ KINDS: dict[str, type[World]] = {
     "noisy": NoisyWorld,
     "second-chance": SecondChanceWorld,
     "guarded": GuardedWorld,
+    "with-tools": ToolUseWorld,
     "unit-tests": UnitTestsWorld,
     "shop": ShopWorld,
     "text-grid": TextGridWorld,
+    "retrieval": RetrievalWorld,
 }
 
 

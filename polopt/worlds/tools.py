@@ -90,6 +90,10 @@ class ToolEpisode:
         if calls:
             results = "\n".join(self._result(call) for call in calls)
             return Step(results, 0.0, terminated=False, truncated=False, info=self._info(False))
+        return self._answered(action)
+
+    def _answered(self, action: str) -> Step:
+        """Returns the step of an answer without a call."""
         self._open = False
         reward = self.session.score(action)
         return Step("", reward, terminated=True, truncated=False, info=self._info(reward >= 1))

@@ -44,7 +44,7 @@ def is_safe(dataset: str, answer: str) -> bool:
     if dataset in EVALUATE:
         return not _is_program(answer)
     if dataset in ARITHMETIC | FORMULA:
-        return _is_arithmetic(answer, names=dataset in FORMULA)
+        return is_arithmetic(answer, names=dataset in FORMULA)
     return True
 
 
@@ -63,7 +63,7 @@ def _is_program(text: str) -> bool:
     return False
 
 
-def _is_arithmetic(text: str, names: bool) -> bool:
+def is_arithmetic(text: str, names: bool = False) -> bool:
     """Returns True for numbers under + - * / ** with, if `names`, symbols and elementary functions, without huge
     powers."""
     if len(text) > MAX_LENGTH:

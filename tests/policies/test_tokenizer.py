@@ -203,11 +203,11 @@ def test_without_a_template_texts_stand_alone() -> None:
 
 def test_the_made_tokenizer_marks_who_speaks() -> None:
     dialogue = Dialogue(SMALL)
-    assert SMALL.convert_ids_to_tokens(dialogue.opening("sum")) == ["<ask>", "sum", "<answer>"]
-    assert SMALL.convert_ids_to_tokens(dialogue.answer("7")) == ["7", "<end>"]
-    assert SMALL.convert_ids_to_tokens(dialogue.reply("sum", SMALL.eos_token_id)) == ["<ask>", "sum", "<answer>"]
+    assert SMALL.convert_ids_to_tokens(dialogue.opening("sum")) == ["<|ask|>", "sum", "<|answer|>"]
+    assert SMALL.convert_ids_to_tokens(dialogue.answer("7")) == ["7", "<|end|>"]
+    assert SMALL.convert_ids_to_tokens(dialogue.reply("sum", SMALL.eos_token_id)) == ["<|ask|>", "sum", "<|answer|>"]
     before = dialogue.opening("sum", [{"role": "system", "content": "7"}])
-    assert SMALL.convert_ids_to_tokens(before) == ["<ask>", "7", "<ask>", "sum", "<answer>"]
+    assert SMALL.convert_ids_to_tokens(before) == ["<|ask|>", "7", "<|ask|>", "sum", "<|answer|>"]
 
 
 def test_messages_that_no_template_can_write_are_refused() -> None:

@@ -111,7 +111,7 @@ def test_all_that_a_source_plays_is_the_same_in_threads() -> None:
     made = policy("float64", world=world, config=LONG)
     head = made.model.lm_head
     head.bias = torch.nn.Parameter(torch.zeros(head.weight.shape[0], dtype=head.weight.dtype))
-    head.bias.data[made.tokenizer.convert_tokens_to_ids([*"123456789", "<end>"])] = 6.0
+    head.bias.data[made.tokenizer.convert_tokens_to_ids([*"123456789", "<|end|>"])] = 6.0
     found = []
     for grounds in (InlineExecutor(), ThreadExecutor(3)):
         player = EpisodePlayer(made, world, 6, executor=grounds)

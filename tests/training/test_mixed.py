@@ -46,7 +46,7 @@ def test_a_solution_belongs_to_the_task_of_its_group() -> None:
         task = batch.extras["task"][row]
         assert {batch.extras["task"][i].id for i in range(12) if batch.group[i] == batch.group[row]} == {task.id}
         said = tokenizer.decode(batch.extras["tokens"][row][batch.mask[row]].tolist())
-        assert said.split("<end>")[-2] == str(task.row["number"]) == batch.extras["answer"][row]
+        assert said.split("<|end|>")[-2] == str(task.row["number"]) == batch.extras["answer"][row]
     assert (batch.outcome[shown] == 1).all()
     assert (batch.rollout_logp[shown] == 0).all()
     assert (batch.entropy[shown] == 0).all()

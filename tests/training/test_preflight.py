@@ -178,7 +178,7 @@ def test_a_run_on_conversations(tmp_path: Path) -> None:
         task, decided = batch.extras["task"][0], int(batch.mask[0].int().argmax())
         messages = [system, *chat, {"role": "user", "content": task.prompt}]
         expected = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-        assert expected == f"<ask>add<ask>hi<answer>yes?<end><ask>{task.prompt}<answer>"
+        assert expected == f"<|ask|>add<|ask|>hi<|answer|>yes?<|end|><|ask|>{task.prompt}<|answer|>"
         read = batch.extras["tokens"][0][:decided].tolist()
         assert read == tokenizer(expected, add_special_tokens=False)["input_ids"]
         assert longest_prompt(domain.policy, domain.splits["rl"].train, 3) == decided  # all have one digit
@@ -203,7 +203,7 @@ def test_arguments_of_the_chat_template_reach_every_prompt(tmp_path: Path) -> No
     spec = {"model": str(tmp_path / "model"), "chat_template_kwargs": {"loud": True}}
     run = train(recipe(policy=spec, **settings), tmp_path / "run")
     rows = evaluate_folder(run.folder, problems=2).rows
-    assert all(made.tokenizer.decode(row.ids).startswith(f"<ask>{row.task.prompt}<answer>!") for row in rows)
+    assert all(made.tokenizer.decode(row.ids).startswith(f"<|ask|>{row.task.prompt}<|answer|>!") for row in rows)
     spec["chat_template_kwargs"] = {"quiet": True}
     with pytest.raises(ConfigError, match=r"policy.chat_template_kwargs.quiet is not read by the chat template"):
         train(recipe(policy=spec, **settings), tmp_path / "other")

@@ -65,7 +65,7 @@ def test_only_the_last_turn_is_tried_again() -> None:
     source = source_of(policy(world=world), world, limit=4, rows=24)
     head, tokenizer = source.player.policy.model.lm_head, source.player.policy.tokenizer
     head.bias = torch.nn.Parameter(torch.zeros(head.weight.shape[0], dtype=torch.float64))
-    head.bias.data[tokenizer.convert_tokens_to_ids([*"12345", "<end>"])] = 6.0
+    head.bias.data[tokenizer.convert_tokens_to_ids([*"12345", "<|end|>"])] = 6.0
     batch = RetryRollouts(group=4, texts=["3"], chance=1.0, keep=1.0)(source)
     probe, turn = batch.extras["probe"], torch.where(batch.mask, batch.turn, -1)
     assert probe.any()

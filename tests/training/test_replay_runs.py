@@ -118,7 +118,7 @@ def test_rows_of_many_turns_are_recalled_whole(support: Support) -> None:
     player = EpisodePlayer(policy("float64", world=world, config=LONG), world, 12)
     tokenizer, head = player.policy.tokenizer, player.policy.model.lm_head
     head.bias = torch.nn.Parameter(torch.zeros(head.weight.shape[0], dtype=torch.float64))
-    head.bias.data[tokenizer.convert_tokens_to_ids([*"123456789", "<end>"])] = 6.0
+    head.bias.data[tokenizer.convert_tokens_to_ids([*"123456789", "<|end|>"])] = 6.0
     source = LanguageSource(player, rows=16, seed=0, generator=torch.Generator().manual_seed(0))
     batch = source.rollout(RolloutRequest(source.take(6), 6, support))
     assert {int(t) for t in batch.turn.amax(1)} >= {0, 2}

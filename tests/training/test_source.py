@@ -148,7 +148,7 @@ def test_real_episodes_of_many_turns_have_ratio_1(support: Support) -> None:
     # A bias towards digits and the stop token, so that episodes do last several turns.
     tokenizer, head = player.policy.tokenizer, player.policy.model.lm_head
     head.bias = torch.nn.Parameter(torch.zeros(head.weight.shape[0]))
-    head.bias.data[tokenizer.convert_tokens_to_ids([*"123456789", "<end>"])] = 6.0
+    head.bias.data[tokenizer.convert_tokens_to_ids([*"123456789", "<|end|>"])] = 6.0
     rows = player.play([world[i] for i in range(6)], 4, support, torch.Generator().manual_seed(0))
     assert {row.turns for row in rows} >= {1, 2, 3}
     assert [row.group for row in rows] == [i for i in range(6) for _ in range(4)]
@@ -184,7 +184,7 @@ def test_demonstrations_of_many_turns() -> None:
     for task, row in zip(tasks, rows, strict=True):
         assert (row.terminated, row.reward) == (True, 1.0)
         text = player.policy.tokenizer.decode([i for i, d in zip(row.ids, row.decided, strict=True) if d])
-        guesses = [int(g) for g in text.split("<end>")[:-1]]
+        guesses = [int(g) for g in text.split("<|end|>")[:-1]]
         low, high, expected = 1, 9, []
         while not expected or expected[-1] != task.row["number"]:
             middle = (low + high) // 2

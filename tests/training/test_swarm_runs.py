@@ -25,7 +25,7 @@ def source_of(world: Any, limit: int, rows: int = 16) -> LanguageSource:
     player = EpisodePlayer(policy("float64", world=world, config=LONG), world, limit)
     tokenizer, head = player.policy.tokenizer, player.policy.model.lm_head
     head.bias = torch.nn.Parameter(torch.zeros(head.weight.shape[0], dtype=torch.float64))
-    head.bias.data[tokenizer.convert_tokens_to_ids([*"123456789", "<end>"])] = 6.0
+    head.bias.data[tokenizer.convert_tokens_to_ids([*"123456789", "<|end|>"])] = 6.0
     return LanguageSource(player, rows=rows, seed=0, generator=torch.Generator().manual_seed(0))
 
 
