@@ -74,6 +74,7 @@ TURNS = {
     "shop": "up to 40",
     "text-grid": "up to `turns`",
     "retrieval": "up to `turns`",
+    "screens": "1",
     "with-tools": "`calls` more than `of`",
 }
 # By a problem's class: its actions, its horizon, and what is known of the optimum.

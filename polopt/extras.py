@@ -227,7 +227,6 @@ EXTRAS: dict[str, Extra] = {
         Extra("skill", ("B", "T", "K"), "float", "skill that the policy was given for the episode", _CONTROL),
         Extra("skipped", _B, "int", "shared groups that were passed over", "methods.sapo_swarm.Swarm"),
         Extra("solved", _B, "bool", "whether the row's task was solved", _LANGUAGE),
-        Extra("state", _BT, "int", "number of what was read before the decision's turn", _LANGUAGE),
         Extra("std", _BT, "float", "standard deviation of that Gaussian", "Gaussian policies"),
         Extra("support_mask", ("B", "T", "V"), "bool", "tokens that a mixture may have weight on", "policies.mixture"),
         Extra("targets", ("B", "T", "V"), "float", "distribution that each decision is drawn towards", "the source"),
@@ -243,6 +242,7 @@ EXTRAS: dict[str, Extra] = {
         Extra("temperature", _BT, "float", "temperature of a support that follows the entropy", _LANGUAGE),
         Extra("thought", _BT, "bool", "decisions that are mixtures", "policies.mixture"),
         Extra("tokens", _BT, "int", "token ids, decided and read, -1 behind the row", _LANGUAGE),
+        Extra("turn_state", _BT, "int", "number of what was read before the decision's turn", _LANGUAGE),
         Extra("version", _B, "int", "version of the weights that drew the row's last decision", "workers of a cluster"),
         Extra("window", _BT, "bool", "decisions taken in this batch", "sampling.PartialRollouts"),
     )

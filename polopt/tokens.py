@@ -69,8 +69,8 @@ def experience_from_tokens(
 
 
 def observed_states(tokens: Tensor, turn: Tensor) -> Tensor:
-    """Numbers what was read before each turn, [B, T]: `extras["state"]`. Turns that follow the same tokens have the
-    same number, in this batch and in any other.
+    """Numbers what was read before each turn, [B, T]: `extras["turn_state"]`. Turns that follow the same tokens have
+    the same number, in this batch and in any other.
 
     tokens: [B, T], -1 after a row's end. turn: [B, T], -1 at tokens that were read. The number is that of the tokens
     read since the turn before, at each token of the turn; elsewhere it is 0.

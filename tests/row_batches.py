@@ -51,7 +51,7 @@ def state_batch(seed: int = 0, clean: bool = False) -> SampleBatch:
     state, tokens = by_turn.gather(1, turn), torch.randint(0, 2, mask.shape, generator=g)
     if not clean:
         state, tokens = torch.where(mask, state, 99), torch.where(mask, tokens, -1)
-    return batch.replace(extras={"state": state, "tokens": tokens})
+    return batch.replace(extras={"turn_state": state, "tokens": tokens})
 
 
 def history_batch(seed: int = 0, clean: bool = False) -> SampleBatch:

@@ -80,6 +80,7 @@ CREDITS = {
         StateRelativeAdvantage(depth=3, power=0.5, normalise=False, base=RelativeAdvantage(), within=WholeBatch()),
         batch=state_batch,
     ),
+    "among all turns": PartRow(StateRelativeAdvantage(depth=0, least=0)),
     "shared steps": PartRow(EdgeMeanAdvantage(), batch=state_batch),
     "shared steps with a past": PartRow(
         EdgeMeanAdvantage(credit=RewardToGo(), window=1, within=WholeBatch()), batch=state_batch

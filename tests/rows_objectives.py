@@ -127,6 +127,7 @@ OBJECTIVES = {
     "sequence of a turn": PartRow(
         Surrogate(ratio=SequenceRatio(unit="turn"), trust=Clip(low=0.01, high=0.02), aggregate=TurnMean())
     ),
+    "turns as rows": PartRow(Surrogate(aggregate=TurnMean(turns="all"), trust=Unclipped())),
     "product of a turn": PartRow(
         Surrogate(ratio=ProductRatio(unit="turn"), trust=Clip(), aggregate=TurnMean(turns="sum"))
     ),

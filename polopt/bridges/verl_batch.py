@@ -104,11 +104,11 @@ def _extras(calls: Mapping[str, Mapping[str, Any]], needs: Collection[str], mask
 
 def _tokens(calls: Mapping[str, Mapping[str, Any]], needs: Collection[str], turn: Tensor) -> dict[str, Tensor]:
     """Returns the tokens of the answers, and what was read before each turn. turn: -1 at tokens that were read."""
-    wanted = {"extras.tokens", "extras.state"} & set(needs)
+    wanted = {"extras.tokens", "extras.turn_state"} & set(needs)
     if not wanted or (tokens := _stored(calls, "responses")) is None:
         return {}
     tokens = tokens.to(turn.device)
-    found = {"extras.tokens": lambda: tokens, "extras.state": lambda: observed_states(tokens, turn)}
+    found = {"extras.tokens": lambda: tokens, "extras.turn_state": lambda: observed_states(tokens, turn)}
     return {name.removeprefix("extras."): found[name]() for name in sorted(wanted)}
 
 

@@ -54,7 +54,7 @@ HOST = _Verl(
     advantage_fields=frozenset(
         {"rollout_logp", "old_logp", "ref_logp", "value", "entropy", "reward", "outcome", "terminated", "group"}
     )
-    | {"turn", "extras.answer", "extras.kind", "extras.state", "extras.tokens"},
+    | {"turn", "extras.answer", "extras.kind", "extras.turn_state", "extras.tokens"},
     loss_fields=frozenset({"rollout_logp", "old_logp", "ref_logp", "advantage"}),
     prefixes=(
         SIGNAL,

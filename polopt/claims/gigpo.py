@@ -98,7 +98,7 @@ def _rows() -> Experience:
         reward=reward,
         outcome=reward.sum(1),
         group=torch.tensor([5, 5, 5, 2]),
-        extras={"state": state},
+        extras={"turn_state": state},
     )
 
 
@@ -116,7 +116,7 @@ def is_the_formula() -> Finding:
         numbers = sorted({int(rows.turn[i, t]) for t in decided})
         paid = {h: sum(float(rows.reward[i, t]) for t in decided if rows.turn[i, t] == h) for h in numbers}
         for h in numbers:
-            state = next(int(rows.extras["state"][i, t]) for t in decided if rows.turn[i, t] == h)
+            state = next(int(rows.extras["turn_state"][i, t]) for t in decided if rows.turn[i, t] == h)
             turns.append((i, h, state, sum(gamma ** (u - h) * paid[u] for u in numbers if u >= h)))
 
     def scored(value: float, among: list[float], normalise: bool) -> float:
@@ -149,7 +149,7 @@ def is_the_formula() -> Finding:
 )
 def nothing_recurs() -> Finding:
     rows = _rows()
-    apart = rows.replace(extras={"state": 100 * torch.arange(4)[:, None] + rows.turn})
+    apart = rows.replace(extras={"turn_state": 100 * torch.arange(4)[:, None] + rows.turn})
     base = grpo(group=4, kl=0.0).credit
     off = max(
         (gigpo(weight=0.0).credit(rows) - base(rows)).abs().max().item(),
@@ -183,6 +183,6 @@ def any_state(replace: Replace) -> None:
     own = StateRelativeAdvantage.forward
 
     def forward(self: StateRelativeAdvantage, experience: Experience) -> torch.Tensor:
-        return own(self, experience.replace(extras={"state": torch.zeros_like(experience.extras["state"])}))
+        return own(self, experience.replace(extras={"turn_state": torch.zeros_like(experience.extras["turn_state"])}))
 
     replace(StateRelativeAdvantage, "forward", forward)

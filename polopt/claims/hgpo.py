@@ -48,7 +48,7 @@ class SingleDepth(Credit):
     states: int
 
     def forward(self, experience: Experience) -> torch.Tensor:
-        state = experience.extras["state"]
+        state = experience.extras["turn_state"]
         key = [tuple(row) for row in torch.cat([experience.group[:, None], state[:, -self.states :]], 1).tolist()]
         sums: dict[tuple[int, ...], list[float]] = {}
         for k, r in zip(key, experience.reward.tolist(), strict=True):
@@ -82,7 +82,7 @@ def nearer_the_advantage(credit: Credit, *, seed: int) -> dict[str, float]:
         reward=reward,
         outcome=reward,
         group=torch.arange(groups).repeat_interleave(GROUP),
-        extras={"state": state},
+        extras={"turn_state": state},
     )
     return {"error": (credit(batch)[:, 2] - (reward - chance)).square().mean().item()}
 
@@ -98,7 +98,7 @@ def _rows(seed: int) -> Experience:
         reward=reward,
         outcome=reward,
         group=torch.arange(24) // 8,
-        extras={"state": state},
+        extras={"turn_state": state},
     )
 
 
@@ -111,7 +111,7 @@ def is_the_formula() -> Finding:
     off = moved = 0.0
     for power, history, base_group in ((1.0, 2, False), (0.0, 3, False), (2.0, 1, True)):
         rows = _rows(int(power))
-        states, groups, gamma = rows.extras["state"].tolist(), rows.group.tolist(), 0.9
+        states, groups, gamma = rows.extras["turn_state"].tolist(), rows.group.tolist(), 0.9
         found = hgpo(power=power, history=history, gamma=gamma, base_group=base_group).credit(rows)
         plain = StateRelativeAdvantage(returns=RewardToGo(gamma=gamma, unit="turn"), normalise=False)(rows)
         to_go = [[float(rows.reward[i]) * gamma ** (4 - h) for h in range(5)] for i in range(24)]
@@ -149,7 +149,7 @@ def of_one_depth() -> Finding:
     step = StateRelativeAdvantage(returns=RewardToGo(gamma=1.0, unit="turn"), normalise=False)(rows)
     off = (hgpo(history=0, gamma=1.0).credit(rows) - step).abs().max().item()
     # With the turn in the state, the last turn is compared with last turns alone.
-    timed = rows.replace(extras={"state": rows.extras["state"] + 10 * rows.turn})
+    timed = rows.replace(extras={"turn_state": rows.extras["turn_state"] + 10 * rows.turn})
     deep = hgpo(power=200.0, gamma=1.0).credit(timed)[:, last]
     single = {n: SingleDepth(states=n)(timed)[:, last] for n in (1, 2, 3)}
     longest = torch.where(single[3] != 0, single[3], torch.where(single[2] != 0, single[2], single[1]))
@@ -179,8 +179,9 @@ def over_rows(replace: Replace) -> None:
     def clusters(
         self: StateRelativeAdvantage, experience: Experience, row: torch.Tensor
     ) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        state = experience.extras["state"].flatten()
-        cluster, found = SamePrompt()(experience)[row], []
+        state = experience.extras["turn_state"].flatten()
+        cluster = SamePrompt()(experience)[row]
+        found = [(torch.ones_like(cluster, dtype=torch.bool), cluster)]
         for n in range(self.depth):
             cluster = cluster * 100 + state.roll(n)
             found.append((torch.ones_like(cluster, dtype=torch.bool), cluster))

@@ -55,7 +55,7 @@ def _rows() -> Experience:
         reward=outcome,
         outcome=outcome,
         group=torch.tensor([1, 1, 1, 1, 0]),
-        extras={"state": state, "tokens": tokens},
+        extras={"turn_state": state, "tokens": tokens},
     )
 
 
@@ -66,7 +66,7 @@ def _steps(rows: Experience) -> list[tuple[int, int, tuple[int, ...], list[int]]
         decided = [t for t in range(rows.mask.shape[1]) if rows.mask[i, t]]
         numbers = sorted({int(rows.turn[i, t]) for t in decided})
         places = {h: [t for t in decided if rows.turn[i, t] == h] for h in numbers}
-        states = [int(rows.extras["state"][i, places[h][0]]) for h in numbers] + [END]
+        states = [int(rows.extras["turn_state"][i, places[h][0]]) for h in numbers] + [END]
         for k, h in enumerate(numbers):
             words = tuple(int(rows.extras["tokens"][i, t]) for t in places[h])
             found.append((i, h, words, states[: k + 2]))
@@ -119,7 +119,7 @@ def shared_is_neutral() -> Finding:
         reward=outcome,
         outcome=outcome,
         group=torch.zeros(4, dtype=torch.long),
-        extras={"state": state, "tokens": tokens},
+        extras={"turn_state": state, "tokens": tokens},
     )
 
     def pull(algorithm: Algorithm, column: int, rows: slice) -> float:
@@ -168,8 +168,8 @@ def ignores_the_end(replace: Replace) -> None:
     own = EdgeMeanAdvantage._edges
 
     def edges(self: EdgeMeanAdvantage, experience: Experience, number: torch.Tensor, row: torch.Tensor) -> torch.Tensor:
-        state = torch.zeros_like(experience.extras["state"])
-        return own(self, experience.replace(extras={"state": state}), number, row)
+        state = torch.zeros_like(experience.extras["turn_state"])
+        return own(self, experience.replace(extras={"turn_state": state}), number, row)
 
     replace(EdgeMeanAdvantage, "_edges", edges)
 

@@ -18,12 +18,13 @@ class StateRelativeAdvantage(Credit):
 
         A_h = sum_n w_n a_n / sum_n w_n,    a_n = (G_h - mean_{C_n} G) / scale,    w_n = (n + 1)^power
 
-    C_n are the turns of the group whose last n states, `extras["state"]`, are those of turn h, for n = 1 to depth, as
-    far as h has a past. n is left out where C_n holds h alone, and where a_n is 0, as in a cluster of equal returns;
-    A_h is 0 if none is left. Visits of a state by one row all count. All decisions of a turn have its A.
+    C_n are the turns of the group whose last n states, `extras["turn_state"]`, are those of turn h, for n = least to
+    depth, as far as h has a past; with n = 0 they are all turns of the group. n is left out where C_n holds h alone,
+    and where a_n is 0, as in a cluster of equal returns; A_h is 0 if none is left. Visits of a state by one row all
+    count. All decisions of a turn have its A.
 
     returns: G, the mean over a turn's decisions.
-    depth: the most states that are compared.
+    depth, least: the most and the fewest states that are compared.
     power: of the weights; large for the longest history that has other turns, 0 for the mean of all.
     normalise: whether scale is the standard deviation of C_n plus eps, else 1. correction: as in `GroupStd`.
     base: a credit that counts as a_0, with weight 1, where it is not 0.
@@ -34,6 +35,7 @@ class StateRelativeAdvantage(Credit):
 
     returns: Credit = RewardToGo(gamma=0.95, unit="turn")
     depth: int = 1
+    least: int = 1
     power: float = 1.0
     normalise: bool = True
     correction: int = 1
@@ -41,12 +43,15 @@ class StateRelativeAdvantage(Credit):
     base: Credit | None = None
     within: Grouping = SamePrompt()
 
-    reads = frozenset({"turn", "extras.state"})
+    @property
+    def reads(self) -> frozenset[str]:  # type: ignore[override]
+        return frozenset({"turn"} if self.depth == 0 else {"turn", "extras.turn_state"})
 
     def setup(self) -> None:
-        if self.depth < 1 or self.eps < 0:
+        if not 0 <= self.least <= self.depth or self.eps < 0:
             raise ValueError(
-                f"credit.StateRelativeAdvantage: depth must be >= 1 and eps >= 0, found {self.depth} and {self.eps}"
+                "credit.StateRelativeAdvantage: needs 0 <= least <= depth and eps >= 0, found "
+                f"{self.least}, {self.depth} and {self.eps}"
             )
 
     def forward(self, experience: Experience) -> Tensor:
@@ -59,9 +64,11 @@ class StateRelativeAdvantage(Credit):
         if self.base is not None:
             total = ops.turn_mean(self.base(experience), turn, mask).to(returns)
             weights = (total != 0).to(returns)
-        for n, (known, cluster) in enumerate(self._clusters(experience, row), start=2):
+        for n, (known, cluster) in enumerate(self._clusters(experience, row)):
+            if n < self.least:
+                continue
             found = torch.where(known, self._compared(returns, cluster), 0)
-            weight = float(n) ** self.power * (found != 0)
+            weight = float(n + 1) ** self.power * (found != 0)
             total, weights = total + weight * found, weights + weight
         advantage = torch.where(weights > 0, total / torch.where(weights > 0, weights, 1), 0)
         return torch.where(mask, advantage[number], 0)
@@ -74,11 +81,13 @@ class StateRelativeAdvantage(Credit):
         return gap
 
     def _clusters(self, experience: Experience, row: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """Returns, for n = 1 to depth, which turns have n states, and the number of each turn's cluster."""
-        state = ops.turn_first(experience.extras["state"], experience.turn, experience.mask)
+        """Returns, for n = 0 to depth, which turns have n states, and the number of each turn's cluster."""
         place, at = ops.turn_place(row), torch.arange(len(row), device=row.device)
         cluster = self.within(experience)[row]
-        found = []
+        found = [(torch.ones_like(row, dtype=torch.bool), cluster)]
+        if not self.depth:
+            return found
+        state = ops.turn_first(experience.extras["turn_state"], experience.turn, experience.mask)
         for n in range(1, min(self.depth, int(place.max()) + 1) + 1):
             known = place >= n - 1
             # A turn without so long a past is a cluster of its own.
@@ -92,8 +101,8 @@ class EdgeMeanAdvantage(Credit):
     """Another credit's mean over the rollouts of a group that share a step: turns with the same state, the same action,
     the same state after it, and the same `window` states before. A step that no other rollout shares keeps its own.
 
-    A turn's action is its decided tokens; its state is `extras["state"]`, and after the last turn of a row comes the
-    end. A rollout that takes a step twice counts once. All decisions of a turn have the mean over its decisions.
+    A turn's action is its decided tokens; its state is `extras["turn_state"]`, and after the last turn of a row comes
+    the end. A rollout that takes a step twice counts once. All decisions of a turn have the mean over its decisions.
     Where the policy's gradient of a step depends on its edge alone, all decisions weigh the same and no rollout takes a
     step twice, the sum over rollouts is that of the credit inside: the means then only matter for steps that are
     clipped, weighed by their row's length, or read in different contexts.
@@ -105,7 +114,7 @@ class EdgeMeanAdvantage(Credit):
     window: int = 0
     within: Grouping = SamePrompt()
 
-    reads = frozenset({"turn", "extras.state", "extras.tokens"})
+    reads = frozenset({"turn", "extras.turn_state", "extras.tokens"})
 
     def setup(self) -> None:
         if self.window < 0:
@@ -128,7 +137,7 @@ class EdgeMeanAdvantage(Credit):
     def _edges(self, experience: Experience, number: Tensor, row: Tensor) -> Tensor:
         """Returns the number of each turn's edge."""
         mask, turns = experience.mask, len(row)
-        state = ops.turn_first(experience.extras["state"], experience.turn, mask)
+        state = ops.turn_first(experience.extras["turn_state"], experience.turn, mask)
         words: list[list[int]] = [[] for _ in range(turns)]
         for at, token in zip(number[mask].tolist(), experience.extras["tokens"][mask].tolist(), strict=True):
             words[at].append(token)

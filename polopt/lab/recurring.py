@@ -67,7 +67,7 @@ def contexts(
 def _with_states(tree: TokenTree) -> tuple[TokenTree, Tensor]:
     """Returns the tree and its nodes' states, numbered from 0 over all prompts, [nodes]."""
     leaves = tree.leaves()
-    mask, state = leaves.mask, leaves.extras["state"]
+    mask, state = leaves.mask, leaves.extras["turn_state"]
     group = leaves.group[:, None].expand(mask.shape)
     pairs = torch.stack([group[mask], state[mask]])
     _, number = torch.unique(pairs, dim=1, return_inverse=True)

@@ -121,7 +121,7 @@ class TokenTree:
         """Returns the tree as conversations: every `decisions` decisions of an answer are a turn, the last one may be
         shorter, and between two turns nothing is read.
 
-        state: the number `extras["state"]` of the state before a turn, given the prompt and the tokens before it,
+        state: the number `extras["turn_state"]` of the state before a turn, given the prompt and the tokens before it,
             for worlds in which different ways lead to one state; None gives the leaves no states.
         """
         tree = copy.copy(self)
@@ -135,7 +135,7 @@ class TokenTree:
                 for answer in self.answers
             ]
             padded = [row + [0] * (mask.shape[1] - len(row)) for row in rows]
-            tree._leaves = tree._leaves.replace(extras={"state": torch.tensor(padded)})
+            tree._leaves = tree._leaves.replace(extras={"turn_state": torch.tensor(padded)})
         return tree
 
     @functools.cached_property

@@ -37,7 +37,7 @@ def gigpo(
     weight: of the second term; 0 is GRPO. normalise: whether both deviations divide; they do not in the paper's
     variant for tasks of which many are all right or all wrong.
 
-    A state is what was read before the turn, `extras["state"]`, compared token by token: a clock in the text hides
+    A state is what was read before the turn, `extras["turn_state"]`, compared token by token: a clock in the text hides
     that it recurs. The authors' code can match texts that are similar by 95 %, and by default takes the mean of R over
     turns, so that long rollouts count more; the mean here is over rollouts, as the paper writes it. A rollout that
     visits a state twice is compared with itself, too. Their penalty of 0.1 on turns that cannot be read is a term of

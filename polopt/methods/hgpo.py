@@ -41,8 +41,8 @@ def hgpo(
 
     Terms of exactly 0 are left out, as in the authors' code, which the paper does not say; with small groups it matters
     much. The weights are the code's, which counts n from 1; whether the paper's begin at 1 or 2 could not be confirmed.
-    history = 0 is the second term of GiGPO alone. A state is what was read before the turn, `extras["state"]`; actions
-    are not compared.
+    history = 0 is the second term of GiGPO alone. A state is what was read before the turn, `extras["turn_state"]`;
+    actions are not compared.
     """
     base = grpo(group=group, clip=clip, kl=kl)
     return base.but(

@@ -39,10 +39,11 @@ class TurnMean(Aggregate):
     """mean_i mean_h mean_(t in turn h of row i) l: rows count the same, and so do the turns of a row, and the decisions
     of a turn. Rows and turns without decisions do not count. With one turn a row it is `SequenceMean`.
 
-    turns: "sum" adds up those of a row, as the terms of a ratio of whole turns.
+    turns: "sum" adds up those of a row, as the terms of a ratio of whole turns; "all" counts every turn of the batch
+        the same, as if it were a row of its own.
     """
 
-    turns: Literal["mean", "sum"] = "mean"
+    turns: Literal["mean", "sum", "all"] = "mean"
 
     reads = frozenset({"turn"})
 
@@ -51,11 +52,14 @@ class TurnMean(Aggregate):
         number, row, size = ops.turns(experience.turn, mask)
         if not len(size):
             return mask.double()
-        count = size if self.turns == "sum" else size * ops.group_size(row)
+        count = size * ops.group_size(row) if self.turns == "mean" else size
         return (1 / count.double())[number] * mask
 
     def denominator(self, full_batch: Experience) -> Tensor:
-        return full_batch.mask.any(1).sum()
+        if self.turns != "all":
+            return full_batch.mask.any(1).sum()
+        _, _, size = ops.turns(full_batch.turn, full_batch.mask)
+        return torch.tensor(len(size), device=full_batch.device)
 
 
 class SequenceSum(Aggregate):

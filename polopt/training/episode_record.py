@@ -283,7 +283,7 @@ def _extras(
     tokens = table.padded([row.ids for row in rows], -1, torch.long)
     extras: dict[str, Any] = {
         "tokens": tokens,
-        "state": observed_states(tokens, table.padded([row.turn for row in rows], -1, torch.long)),
+        "turn_state": observed_states(tokens, table.padded([row.turn for row in rows], -1, torch.long)),
         "answer": [row.answer for row in rows],
         "feedback": [row.feedback for row in rows],
         "task": [row.task for row in rows],

@@ -26,7 +26,7 @@ SIGNAL = "extras.signal_"
 
 _FIELDS = CORE_FIELDS | {
     *("final_value", "entropy", "turn", "extras.answer_reward", "extras.given"),
-    *("extras.hinted", "extras.state"),
+    *("extras.hinted", "extras.turn_state"),
     *("extras.tokens", "extras.answer", "extras.feedback", "extras.task", "extras.index", "extras.kind"),
     *("extras.kept", "extras.greedy_reward", "extras.prompt_logp"),
 }

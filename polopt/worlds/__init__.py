@@ -29,6 +29,7 @@ from polopt.worlds.recipe import World, build_tasks, parse_world
 from polopt.worlds.retrieval import Retrieval, SearchEngine
 from polopt.worlds.revisions import revision_dialogues
 from polopt.worlds.rulebook import Rulebook
+from polopt.worlds.screens import Screens
 from polopt.worlds.second_chance import SecondChanceTasks
 from polopt.worlds.shop import Shop, ShopSession, shop_graph
 from polopt.worlds.text_grid import TextGrid
@@ -58,6 +59,7 @@ __all__ = [
     "ReasoningGym",
     "Retrieval",
     "Rulebook",
+    "Screens",
     "SearchEngine",
     "SecondChanceTasks",
     "Shop",

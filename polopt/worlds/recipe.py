@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Literal, Self
 
 import pydantic
 
@@ -15,27 +15,22 @@ from polopt.guards.guard import Fallback
 from polopt.names import nearest
 from polopt.part import build
 from polopt.part_names import locate
+from polopt.worlds.acting_worlds import GuessNumberWorld, RetrievalWorld, ScreensWorld, ShopWorld, TextGridWorld
 from polopt.worlds.chains import Chains
 from polopt.worlds.contract import check_split, own_code
 from polopt.worlds.critic import Critic
 from polopt.worlds.file_worlds import DatasetWorld, LabelledWorld, PairsWorld, RankedWorld
 from polopt.worlds.guarded import GuardedTasks
-from polopt.worlds.guess import GuessNumber
 from polopt.worlds.interpreter import Interpreter
 from polopt.worlds.noisy import NoisyTasks
 from polopt.worlds.protocol import Tasks, TaskSplit
 from polopt.worlds.reasoning_gym import ReasoningGym
-from polopt.worlds.retrieval import Retrieval
 from polopt.worlds.rulebook import Rulebook
 from polopt.worlds.second_chance import SECOND_PROMPT, SecondChanceTasks
-from polopt.worlds.shop import Shop
-from polopt.worlds.text_grid import TextGrid
 from polopt.worlds.texts import read_texts
 from polopt.worlds.tool_use import Tool, ToolUse, calculator, python_tool
 from polopt.worlds.unit_tests import UnitTests
 from polopt.worlds.world import Count, World
-
-Threshold = Annotated[float, pydantic.Field(gt=0, le=100)]
 
 
 class ReasoningGymWorld(World):
@@ -61,20 +56,6 @@ class ReasoningGymWorld(World):
 
     def computing(self) -> str | None:
         return self.kind
-
-
-class GuessNumberWorld(World):
-    """Guessing numbers from `low` to `high` in at most `turns` turns, see `GuessNumber`."""
-
-    kind: Literal["guess-number"] = "guess-number"
-    low: int = 1
-    high: int = 100
-    turns: Count = 7
-    train: Count = 2_000
-    heldout: Count = 100
-
-    def build(self, seed: int) -> TaskSplit:
-        return GuessNumber.split(self.low, self.high, self.turns, train=self.train, heldout=self.heldout, seed=seed)
 
 
 class ChainsWorld(World):
@@ -150,64 +131,6 @@ class RulebookWorld(World):
     def build(self, seed: int) -> TaskSplit:
         try:
             return Rulebook.split(self.book, shown=self.shown, train=self.train, heldout=self.heldout, seed=seed)
-        except ValueError as error:
-            raise ConfigError(str(error)) from None
-
-
-class ShopWorld(World):
-    """Serving customers of a shop under written rules, by tools, see `Shop`; `thresholds` are least difficulties."""
-
-    kind: Literal["shop"] = "shop"
-    thresholds: tuple[Threshold, ...] = pydantic.Field((2, 4, 6, 8, 10), min_length=1)
-    train: Count = 2_000
-    heldout: Count = 100
-
-    def build(self, seed: int) -> TaskSplit:
-        return Shop.split(train=self.train, heldout=self.heldout, seed=seed, thresholds=self.thresholds)
-
-
-class TextGridWorld(World):
-    """Fetching things from a grid, by commands in words, see `TextGrid`."""
-
-    kind: Literal["text-grid"] = "text-grid"
-    width: int = 5
-    things: int = 2
-    walls: float = 0.2
-    turns: Count = 60
-    train: Count = 2_000
-    heldout: Count = 100
-
-    def build(self, seed: int) -> TaskSplit:
-        settings = {name: getattr(self, name) for name in ("width", "things", "walls", "turns", "train", "heldout")}
-        try:
-            return TextGrid.split(seed=seed, **settings)
-        except ValueError as error:
-            raise ConfigError(str(error)) from None
-
-
-class RetrievalWorld(World):
-    """Answering questions on fictional facts with a search engine, see `Retrieval`; `relevance` is a function of the
-    results and the answer, as file.py:Name."""
-
-    kind: Literal["retrieval"] = "retrieval"
-    hops: tuple[int, int] = (1, 2)
-    turns: Count = 6
-    results: Count = 2
-    graphs: Count = 200
-    people: int = 40
-    judge: bool = False
-    relevance: str | None = None
-    threshold: float = 0.7
-    train: Count = 20_000
-    heldout: Count = 400
-
-    def build(self, seed: int) -> TaskSplit:
-        names = ("hops", "turns", "results", "graphs", "people", "judge", "threshold", "train", "heldout")
-        settings: dict[str, Any] = {name: getattr(self, name) for name in names}
-        if self.relevance is not None:
-            settings["relevance"] = locate(self.relevance)
-        try:
-            return Retrieval.split(seed=seed, **settings)
         except ValueError as error:
             raise ConfigError(str(error)) from None
 
@@ -378,6 +301,7 @@ KINDS: dict[str, type[World]] = {
     "shop": ShopWorld,
     "text-grid": TextGridWorld,
     "retrieval": RetrievalWorld,
+    "screens": ScreensWorld,
 }
 
 

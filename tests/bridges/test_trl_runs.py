@@ -27,7 +27,8 @@ PAGE = (Path(__file__).parents[2] / "docs" / "trl.md").read_text().partition("##
 # What the page says that runs as it is; and with a reward function of that name beside the reward, or a column `kind`.
 RUN = re.findall(r"`([a-z0-9-]+)`", PAGE.partition("And these")[0])
 TOLD = {
-    method: re.findall("function `(.*)`", how) for method, how in re.findall(r"^\| `([a-z0-9-]+)` \| (.*)", PAGE, re.M)
+    method: re.findall("function `([^`]*)`", how)
+    for method, how in re.findall(r"^\| `([a-z0-9-]+)` \| (.*)", PAGE, re.M)
 }
 
 

@@ -23,6 +23,8 @@ SMALL: dict[str, dict[str, Any]] = {
     # Tasks without tools, where an answer's tokens stand for the place of its call.
     "aspo-tir": {"but": {"credit.plus.position": {"part": "features.DecisionCount"}}, "tasks": DIGITS, "limit": 3},
     "bupo": {"layer": 1, "batches": 1},
+    # Tasks without forms and judgements, where the outcome stands for them.
+    "gui-r1": {"but": {"reward.terms": [{"part": "rewards.OutcomeReward"}] * 2}, "tasks": DIGITS, "limit": 3},
     # What reads four blocks of the answer pays nothing to a policy that writes none.
     "gtalign": {"blocks": False},
     # Of 90 possible tokens none is as likely as its default asks of a branch.
@@ -32,6 +34,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "policyrollout": {"rules": " 2 4 6 8"},
     # Its tasks tell what a second policy makes of an answer.
     "refcritic": {"tasks": {"kind": "critic", "steps": 1, "train": 500, "heldout": 20}, "limit": 10},
+    "reseek": {"but": {"reward.terms": [{"part": "rewards.OutcomeReward"}] * 4}, "tasks": DIGITS, "limit": 3},
     "rex-rag": {"texts": ["2", "4"]},
     # Its tasks name the function that a unit test is for, and its answers are longer.
     "rlsqm": {"tasks": {"kind": "unit-tests", "train": 500, "heldout": 20}, "limit": 40},

@@ -112,10 +112,10 @@ def experience_of(
     extras: dict[str, Any] = {PLACE: torch.arange(len(everywhere), device=everywhere.device)}
     if evaluation is not None:
         extras |= {f"old_{name}": rows(value) for name, value in evaluation.extras.items()}
-    if {"extras.tokens", "extras.state"} & set(needs):
+    if {"extras.tokens", "extras.turn_state"} & set(needs):
         extras["tokens"] = rows(ids.masked_fill(~attended, -1) + 1) - 1
-    if "extras.state" in needs:
-        extras["state"] = observed_states(extras["tokens"], turns(everywhere))
+    if "extras.turn_state" in needs:
+        extras["turn_state"] = observed_states(extras["tokens"], turns(everywhere))
     if "extras.answer" in needs:
         extras["answer"] = everyone.entries([_text(c) for c in scored.completions])
     if "extras.task" in needs:

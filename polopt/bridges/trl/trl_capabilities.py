@@ -15,7 +15,7 @@ SIGNAL = "extras.signal_"
 _BATCH = frozenset(
     {"rollout_logp", "old_logp", "ref_logp", "entropy", "value", "final_value", "reward", "outcome", "advantage"}
     | {"terminated", "truncated", "group", "turn"}
-    | {"extras.tokens", "extras.state", "extras.answer", "extras.task", "extras.prompt_logp"}
+    | {"extras.tokens", "extras.turn_state", "extras.answer", "extras.task", "extras.prompt_logp"}
 )
 
 # `extras.kind` and `extras.signal_<name>` come with the data set and the reward functions: see `host_of`.
