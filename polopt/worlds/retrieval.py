@@ -52,7 +52,7 @@ def words_of(text: str) -> list[str]:
     return re.findall(r"\w+", text.lower())
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=512)
 def graph_of(seed: int, people: int) -> tuple[FactGraph, SearchEngine]:
     """Returns the graph of this seed and the search engine over its documents."""
     graph = FactGraph(seed, people)
