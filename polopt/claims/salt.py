@@ -44,18 +44,30 @@ END = -1
 
 
 def _rows() -> Experience:
-    """Returns two groups of rollouts: turns of one or two tokens, a loop, a shared end, and a shared word elsewhere."""
-    turn = torch.tensor([[0, 0, 1, 2, -1], [0, 0, 1, 1, 2], [0, 0, 1, 2, 3], [0, 1, 2, -1, -1], [0, 0, 1, -1, -1]])
-    tokens = torch.tensor([[1, 2, 3, 4, -1], [1, 2, 3, 3, 4], [1, 2, 3, 3, 4], [1, 3, 4, -1, -1], [1, 2, 3, -1, -1]])
-    state = torch.tensor([[7, 7, 8, 9, 0], [7, 7, 8, 8, 9], [7, 7, 8, 8, 9], [7, 8, 9, 0, 0], [7, 7, 8, 0, 0]])
-    outcome = torch.tensor([1.0, 0.0, 0.25, 0.5, 1.0]).double()
+    """Returns two groups of rollouts: turns of one or two tokens, a shared end, a step that one takes twice and another
+    once, and a shared word elsewhere."""
+    turn = [[0, 0, 1, 2, -1], [0, 0, 1, 1, 2], [0, 0, 1, 2, 3], [0, 1, 2, -1, -1], [0, 1, 2, 3, -1], [0, 1, -1, -1, -1]]
+    tokens = [
+        [1, 2, 3, 4, -1],
+        [1, 2, 3, 3, 4],
+        [1, 2, 3, 3, 4],
+        [1, 3, 4, -1, -1],
+        [3, 3, 3, 4, -1],
+        [3, 5, -1, -1, -1],
+    ]
+    state = [[7, 7, 8, 9, 0], [7, 7, 8, 8, 9], [7, 7, 8, 8, 9], [7, 8, 9, 0, 0], [8, 8, 8, 9, 0], [8, 8, 0, 0, 0]]
+    turns = torch.tensor([*turn, [0, 0, 1, -1, -1]])
+    outcome = torch.tensor([1.0, 0.0, 0.25, 0.5, 0.75, 0.0, 1.0]).double()
     return Experience(
-        mask=turn >= 0,
-        turn=turn,
+        mask=turns >= 0,
+        turn=turns,
         reward=outcome,
         outcome=outcome,
-        group=torch.tensor([1, 1, 1, 1, 0]),
-        extras={"turn_state": state, "tokens": tokens},
+        group=torch.tensor([1, 1, 1, 1, 1, 1, 0]),
+        extras={
+            "turn_state": torch.tensor([*state, [7, 7, 8, 0, 0]]),
+            "tokens": torch.tensor([*tokens, [1, 2, 3, -1, -1]]),
+        },
     )
 
 
@@ -80,11 +92,11 @@ def _steps(rows: Experience) -> list[tuple[int, int, tuple[int, ...], list[int]]
 )
 def is_the_formula() -> Finding:
     rows, off, moved = _rows(), 0.0, 0.0
-    base = grpo(group=4, kl=0.0).credit(rows)
+    base = grpo(group=6, kl=0.0).credit(rows)
     worth = [float(base[i][rows.mask[i]][0]) for i in range(len(rows))]
     steps, groups = _steps(rows), rows.group.tolist()
     for window in (0, 1, 5):
-        found = salt(group=4, window=window).credit(rows)
+        found = salt(group=6, window=window).credit(rows)
         for i, h, words, states in steps:
             edge = (groups[i], states[-2 - window :] if window + 2 <= len(states) else states, words)
             takers = {
@@ -97,7 +109,7 @@ def is_the_formula() -> Finding:
             moved = max(moved, abs(expected - worth[i]))
     return Finding(
         measured={"largest error": off, "largest change": moved},
-        criterion="error < 1e-12 on fifteen steps at three windows, a change > 0.1",
+        criterion="error < 1e-12 on 21 steps at three windows, a change > 0.1",
         holds=off < 1e-12 and moved > 0.1,
     )
 
