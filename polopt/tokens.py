@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import itertools
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -72,24 +70,30 @@ def observed_states(tokens: Tensor, turn: Tensor) -> Tensor:
     """Numbers what was read before each turn, [B, T]: `extras["turn_state"]`. Turns that follow the same tokens have
     the same number, in this batch and in any other.
 
-    tokens: [B, T], -1 after a row's end. turn: [B, T], -1 at tokens that were read. The number is that of the tokens
-    read since the turn before, at each token of the turn; elsewhere it is 0.
+    tokens: [B, T], -1 after a row's end. turn: [B, T], -1 at tokens that were read. The number is a hash of 63 bits,
+    > 0, of the tokens read since the turn before, at each token of the turn; elsewhere it is 0.
     """
-    state = torch.zeros_like(tokens)
-    for b, (ids, turns) in enumerate(zip(tokens.tolist(), turn.tolist(), strict=True)):
-        read, found = list[int](), list[int]()
-        for number, run in itertools.groupby(range(len(ids)), turns.__getitem__):
-            words = [ids[t] for t in run]
-            found += [0 if number < 0 else _digest(read)] * len(words)
-            read = words if number < 0 else []
-        state[b] = torch.tensor(found, dtype=torch.long)
-    return state
+    at = torch.arange(tokens.shape[1], device=tokens.device)
+    begins = torch.ones_like(turn, dtype=torch.bool)
+    begins[:, 1:] = turn[:, 1:] != turn[:, :-1]
+    run, start = begins.long().cumsum(1), torch.where(begins, at, 0).cummax(1).values
+    words = torch.where(turn < 0, _mixed(_mixed(tokens.long()) + at - start), 0)
+    # Of each run of tokens of one turn, or read between two, the sum of its words' hashes, modulo 2^64.
+    sums = words.new_zeros(len(words), words.shape[1] + 1).scatter_add(1, run, words)
+    return torch.where(turn < 0, 0, (_mixed(sums.gather(1, run - 1)) & (2**63 - 1)) | 1)
 
 
-def _digest(ids: Sequence[int]) -> int:
-    """Returns a number of 63 bits, > 0, which is the same for the same ids in every process."""
-    data = b"".join(number.to_bytes(4, "little") for number in ids)
-    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little") >> 1 | 1
+def _mixed(x: Tensor) -> Tensor:
+    """Mixes the bits of 64-bit integers, as the generator SplitMix64 does; a bijection."""
+    x = x + (0x9E3779B97F4A7C15 - 2**64)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9 - 2**64), (27, 0x94D049BB133111EB - 2**64)):
+        x = (x ^ _shifted(x, shift)) * factor
+    return x ^ _shifted(x, 31)
+
+
+def _shifted(x: Tensor, by: int) -> Tensor:
+    """Shifts the bits of integers to the right, and 0 comes in from the left."""
+    return (x >> by) & (2 ** (64 - by) - 1)
 
 
 def experience_from_generate(

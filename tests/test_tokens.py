@@ -110,6 +110,27 @@ def test_states_are_what_was_read_before_a_turn() -> None:
     assert torch.equal(observed_states(tokens[1:2], turn[1:2]), state[1:2])
 
 
+def test_states_of_many_rows() -> None:
+    """Each different text has one number of its own, against a dictionary of texts."""
+    draw = torch.Generator().manual_seed(0)
+    tokens = torch.randint(0, 2, (2000, 8), generator=draw)
+    turn = torch.randint(0, 3, (2000, 8), generator=draw).cummax(1).values
+    turn[torch.rand(2000, 8, generator=draw) < 0.5] = -1
+    state, numbers = observed_states(tokens, turn).tolist(), dict[tuple[int, ...], int]()
+    for words, turns, found in zip(tokens.tolist(), turn.tolist(), state, strict=True):
+        read: list[int] = []
+        for t in range(8):
+            if turns[t] < 0:
+                read = [*(read if t and turns[t - 1] < 0 else []), words[t]]
+                assert found[t] == 0
+            else:
+                if t and turns[t - 1] >= 0 and turns[t - 1] != turns[t]:
+                    read = []
+                assert numbers.setdefault(tuple(read), found[t]) == found[t]
+    assert len(numbers) > 50
+    assert len(set(numbers.values())) == len(numbers)
+
+
 def test_what_does_not_match_is_refused() -> None:
     with pytest.raises(ExperienceError, match=r"completions needs one entry for each of the 2 rows, found 1"):
         po.experience_from_tokens([[1], [2]], [[3]])
