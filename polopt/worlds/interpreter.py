@@ -21,6 +21,8 @@ from polopt.worlds.scoring import limits
 End = Literal["done", "error", "seconds", "output", "killed"]
 # Where the sandbox has the module that limits the program.
 INSIDE = "/polopt"
+# The program's working folder there, which is empty.
+FOLDER = "/program"
 # The exit status of the start-up code where a limit is not to be had.
 UNLIMITED = 97
 START = f"""
@@ -169,5 +171,5 @@ def _sandbox(packages: list[str]) -> list[str]:
     for path in (Path(sys.base_prefix), *map(Path, packages)):
         command += ["--ro-bind", str(path), str(path)]
     command += ["--ro-bind", limits.__file__, f"{INSIDE}/limits.py", "--proc", "/proc", "--dev", "/dev"]
-    command += ["--dir", "/work", "--chdir", "/work", "--remount-ro", "/"]
+    command += ["--dir", FOLDER, "--chdir", FOLDER, "--remount-ro", "/"]
     return [*command, str(python), "-I", "-S", "-B"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import time
 from pathlib import Path
 
@@ -62,7 +63,7 @@ def test_what_a_program_prints(interpreter: Interpreter, code: str, output: str,
 
 
 ESCAPES = {
-    "network": "import socket\nsocket.create_connection(('127.0.0.1', {port}), 1)",
+    "network": "import socket\nsocket.create_connection(('127.0.0.1', {port}), 3)",
     "raw socket": "import socket\nsocket.socket(socket.AF_UNIX)",
     "fork": "import os\nos.fork()",
     "command": "import subprocess\nsubprocess.run(['/bin/sh', '-c', 'id'])",
@@ -70,12 +71,11 @@ ESCAPES = {
     "signal to the parent": "import os\nos.kill(os.getppid(), 9)",
     "file outside": "print(open({secret!r}).read())",
     "password file": "print(open('/etc/passwd').read())",
-    "written file": "open('/work/x', 'w')",
+    "written file": "open('/program/x', 'w')",
     "written temporary file": "open('/tmp/x', 'w')",
-    "symlink": "import os\nos.symlink({secret!r}, '/work/x')\nprint(open('/work/x').read())",
-    "open by descriptor": "import os\nfor n in range(3, 64):\n    os.read(n, 10)",
-    "grader": "import polopt",
-    "mount": "import ctypes\nassert ctypes.CDLL(None).mount(b'x', b'/work', b'tmpfs', 0, b'') == 0",
+    "symlink": "import os\nos.symlink({secret!r}, '/program/x')\nprint(open('/program/x').read())",
+    "limits rewritten": "open('/polopt/limits.py', 'a').write('x')",
+    "mount": "import ctypes\nassert ctypes.CDLL(None).mount(b'x', b'/program', b'tmpfs', 0, b'') == 0",
     "new namespace": "import ctypes\nassert ctypes.CDLL(None).unshare(0x10000000) == 0",
     "trace": "import ctypes\nassert ctypes.CDLL(None).ptrace(16, 1, 0, 0) == 0",
     "memory": "x = bytearray(2 * 10**9)",
@@ -88,10 +88,18 @@ ESCAPES = {
 def test_nothing_gets_out(interpreter: Interpreter, name: str, tmp_path: Path) -> None:
     secret = tmp_path / "secret.txt"
     secret.write_text("the secret words")
-    found = interpreter.run(ESCAPES[name].format(secret=str(secret), port=9))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        found = interpreter.run(ESCAPES[name].format(secret=str(secret), port=server.getsockname()[1]))
     assert found.end == "error", found
     assert "the secret words" not in found.output
     assert "root:" not in found.output
+
+
+@sandboxed
+def test_no_descriptor_is_handed_down(interpreter: Interpreter) -> None:
+    """Nor the one that the folder of descriptors is listed by."""
+    found = interpreter.run("import os\nprint(sorted(map(int, os.listdir('/proc/self/fd')))[:-1])")
+    assert eval(found.output) == [0, 1, 2]
 
 
 @sandboxed
