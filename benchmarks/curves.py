@@ -13,10 +13,14 @@ from polopt.metrics.compare import paired_difference
 from polopt.training.run import Run
 
 PARTS = ("rollout", "reward", "learn")
-# Name of a budget -> how it is computed from a step's record.
+# Name of a budget -> how it is computed from a step's record. Turns are those of kept rows, scaled by tokens to all that
+# were sampled.
 SPENT = {
     "tokens": lambda record: record.get("sampled", 0),
     "seconds": lambda record: sum(record.get(f"seconds/{part}", 0.0) for part in PARTS),
+    "turns": lambda record: (
+        record["rows"] * record.get("turns/mean", 1.0) * record.get("sampled", 0) / max(1, record.get("tokens", 1))
+    ),
 }
 
 
@@ -40,7 +44,7 @@ def equal_budgets(pairs: Sequence[Sequence[Run]]) -> dict[str, Any]:
     """By what was spent: the interval of the difference (second run less first) at the smaller of both budgets; nothing
     where a run spends none of it."""
     result = {}
-    for what in SPENT:
+    for what in ("tokens", "seconds"):
         plain, other, budgets = [], [], []
         for pair in pairs:
             curves = [curve(run, what) for run in pair]

@@ -1,14 +1,14 @@
-"""Methods on two tasks of different kind, each with its own best of three step sizes, over five seeds.
+"""Methods on three tasks of different kind, each with its own best of three step sizes, over five seeds.
 
 python -m benchmarks.tuned --folder F                 every method that the results lack; continued when stopped
 python -m benchmarks.tuned --folder F --only dapo rloo --tasks chains      these, whether they have results or not
 
 A method's step size is chosen by the mean held-out accuracy of two runs, with seeds that do not count. The comparison
 is made on five others, seed by seed with GRPO at its own best step size: after as many batches, and after as many
-sampled tokens. The runs of one seed begin with the same warm-up, which is trained once, and have the same order of
-tasks. Results are in benchmarks/results/tuned.{json,md}, written after each method: what is there stays, with the
-commit and the machine that it was measured with, and GRPO's curves are kept, so that other days and other machines may
-add methods.
+sampled tokens, or turns where an answer takes several. The runs of one seed begin with the same warm-up, which is
+trained once, and have the same order of tasks. Results are in benchmarks/results/tuned.{json,md}, written after each
+method: what is there stays, with the commit and the machine that it was measured with, and GRPO's curves are kept, so
+that other days and other machines may add methods.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from polopt.training.run import Run
 from polopt.training.run_executor import ComparedRun, LocalExecutor, TrialError, train_all
 
 RESULTS = HERE / "results" / "tuned"
-# Tokens sampled and held-out accuracy at each evaluation.
+# What was spent and held-out accuracy at each evaluation.
 Curve = tuple[list[float], list[float]]
 FACTORS = (1 / 3, 1.0, 3.0)  # of the recipe's learning rate
 TRIALS, SEEDS = (100, 101), (0, 1, 2, 3, 4)
@@ -50,13 +50,48 @@ BUDGET: dict[str, Any] = {
     "checkpoint": 1000,
     "threads": 1,
 }
+SEARCH: dict[str, Any] = {
+    "tasks": {"kind": "retrieval", "hops": [1, 2], "turns": 4, "train": 20000, "heldout": 400},
+    "policy.words": 0.004,
+    "policy.config.n_positions": 256,
+    "policy.config.n_embd": 96,
+    "policy.config.n_head": 4,
+    "limit": 16,
+    "stages.warmup.steps": 450,
+    "stages.warmup.rows": 32,
+}
 TASKS: dict[str, dict[str, Any]] = {
     "forms": {},
     "chains": {"tasks": CHAINS, "limit": 18, "stages.warmup.steps": 160},
+    "search": SEARCH,
 }
 WHAT = {
     "forms": "words to spell backwards, palindromes, matrices to turn and to unroll: short answers of a fixed form",
     "chains": "words to rearrange in 1 to 3 steps, which may be written out: answers of different length",
+    "search": "questions of 1 and 2 hops on fictional facts, answered with a search engine in up to 4 turns; held-out "
+    "questions are on other facts",
+}
+# Task -> the second budget at which methods are compared, one of `benchmarks.curves.SPENT`.
+UNITS = {"forms": "tokens", "chains": "tokens", "search": "turns"}
+# Task -> methods that are measured on it where none is named; all that can be trained elsewhere.
+CHOSEN = {
+    "search": [
+        "gigpo",
+        "rloo",
+        "hgpo",
+        "loop",
+        "salt",
+        "iterresearch-eapo",
+        "epo",
+        "empg",
+        "arpo-replay",
+        "aspo-tir",
+        "otc",
+        "gspo",
+        "reinforce-baseline",
+        "ppo",
+        "dapo",
+    ]
 }
 
 
@@ -126,7 +161,7 @@ def finished(runs: Sequence[ComparedRun], folder: Path, processes: int) -> dict[
 
 
 def final(run: ComparedRun) -> float:
-    return float(curve(run.run, "tokens")[1][-1])
+    return float(curve(run.run, "tokens")[1][-1])  # accuracy is the same whatever was spent
 
 
 def best_factor(runs: dict[float, list[ComparedRun]]) -> float:
@@ -134,8 +169,8 @@ def best_factor(runs: dict[float, list[ComparedRun]]) -> float:
     return max(sorted(runs), key=lambda factor: float(np.mean([final(run) for run in runs[factor]])))
 
 
-def at_tokens(base: Curve, other: Curve) -> tuple[float, float]:
-    """Returns what both had reached when they had sampled as many tokens as the one that sampled fewer."""
+def at_equal(base: Curve, other: Curve) -> tuple[float, float]:
+    """Returns what both had reached when they had spent as much as the one that spent less."""
     budget = min(spent[-1] for spent, _ in (base, other))
     one, two = (float(np.interp(budget, spent, accuracy)) for spent, accuracy in (base, other))
     return one, two
@@ -143,19 +178,19 @@ def at_tokens(base: Curve, other: Curve) -> tuple[float, float]:
 
 def record_of(factor: float, curves: Sequence[Curve], yardstick: Sequence[Curve] | None) -> dict[str, Any]:
     """What is kept of a method: step size, accuracy and curves by seed, and the difference to the yardstick at equal
-    tokens, None for the yardstick itself."""
-    spent = [tokens[-1] for tokens, _ in curves]
+    spending, None for the yardstick itself."""
+    spent = [budget[-1] for budget, _ in curves]
     found: dict[str, Any] = {"factor": factor, "finals": [accuracy[-1] for _, accuracy in curves]}
-    found |= {"tokens": float(np.mean(spent)), "at tokens": None, "curves": curves}
+    found |= {"spent": float(np.mean(spent)), "at equal": None, "curves": curves}
     if yardstick is not None and min(spent) > 0:
-        pairs = zip(*(at_tokens(base, other) for base, other in zip(yardstick, curves, strict=True)), strict=True)
+        pairs = zip(*(at_equal(base, other) for base, other in zip(yardstick, curves, strict=True)), strict=True)
         sides = [MethodRuns(side, SEEDS, values) for side, values in zip("ab", pairs, strict=True)]
-        found["at tokens"] = dataclasses.asdict(Comparison(sides).table()[1])["difference"]
+        found["at equal"] = dataclasses.asdict(Comparison(sides).table()[1])["difference"]
     return found
 
 
 def compared(methods: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
-    """The table of one task: accuracy, and the difference to GRPO at equal batches and at equal tokens."""
+    """The table of one task: accuracy, and the difference to GRPO at equal batches and at equal spending."""
     names = ["grpo", *(name for name in methods if name != "grpo")]
     batches = Comparison([MethodRuns(name, SEEDS, methods[name]["finals"]) for name in names]).table()
     return [{**dataclasses.asdict(row), **methods[name]} for row, name in zip(batches, names, strict=True)]
@@ -174,7 +209,7 @@ def shared_variance(rows: Sequence[dict[str, Any]]) -> float:
 def markdown(data: dict[str, Any]) -> str:
     it = data["about"]
     lines = [
-        "# Methods at their own best step size, on two tasks",
+        "# Methods at their own best step size, on three tasks",
         "",
         f"{it['date']}, commit {it['commit']}, `{it['command']}`.",
         "",
@@ -185,10 +220,13 @@ def markdown(data: dict[str, Any]) -> str:
         f"times {RATE:g} by the mean of {len(TRIALS)} runs with other seeds. Differences to `grpo` without KL at its "
         "own best step size, in points, paired by seed, with 95 % intervals (Student's t); a star stands where the one "
         "at equal batches remains after Holm's correction for all methods of the table. At equal tokens: when both had "
-        "sampled as many as the one that samples fewer, dropped ones counted, interpolated between evaluations.",
+        "sampled as many as the one that samples fewer, dropped ones counted, interpolated between evaluations; so at "
+        "equal turns, which are the steps of the environment.",
         *(["", data["note"]] if data.get("note") else []),
     ]
     for task, found in data["tasks"].items():
+        if not found["methods"]:
+            continue
         rows = compared(found["methods"])
         lines += ["", f"## {task}", "", f"{WHAT[task][0].upper()}{WHAT[task][1:]}.", ""]
         if len(rows) > 1:
@@ -197,12 +235,17 @@ def markdown(data: dict[str, Any]) -> str:
                 f"{shared_variance(rows):.2f}.",
                 "",
             ]
-        lines += ["|method|step size|accuracy, %|at equal batches|at equal tokens|tokens, k|commit|"]
+        unit = UNITS[task]
+        lines += [f"|method|step size|accuracy, %|at equal batches|at equal {unit}|{unit}, k|commit|"]
         lines += ["|---|---:|---:|---:|---:|---:|---|"]
         for row in sorted(rows, key=lambda r: -r["final"]["estimate"]):
             cells = [row["name"], f"{row['factor']:.2g}x", _percent(row["final"], "")]
             cells += [_percent(row["difference"]) + (" *" if row["significant"] else "")]
-            cells += [_percent(row["at tokens"]), f"{row['tokens'] / 1e3:,.0f}", row["commit"]]
+            cells += [
+                _percent(row["at equal"]),
+                f"{row['spent'] / 1e3:,.{1 if UNITS[task] == 'turns' else 0}f}",
+                row["commit"],
+            ]
             lines.append(f"|{'|'.join(cells)}|")
         if found["failed"]:
             lines += ["", "Did not finish:", "", *(f"- {name}: {why}" for name, why in found["failed"].items())]
@@ -228,7 +271,7 @@ def raced(slug: str, task: str, found: dict[str, Any], folder: Path, processes: 
     if slug in failed:
         return failed[slug]
     yardstick = None if slug == "grpo" else found["methods"]["grpo"]["curves"]
-    return record_of(factor, [curve(run.run, "tokens") for run in chosen], yardstick)
+    return record_of(factor, [curve(run.run, UNITS[task]) for run in chosen], yardstick)
 
 
 def wanted(data: dict[str, Any], tasks: Sequence[str], only: Sequence[str]) -> list[tuple[str, str]]:
@@ -238,8 +281,9 @@ def wanted(data: dict[str, Any], tasks: Sequence[str], only: Sequence[str]) -> l
     slugs = [slug for slug in able if not reads_texts(slug) and slug != "grpo"]
     found = []
     for task in tasks:
+        chosen = [slug for slug in slugs if only or slug in CHOSEN.get(task, slugs)]
         methods, failed = data["tasks"][task]["methods"], data["tasks"][task]["failed"]
-        missing = [slug for slug in slugs if slug in only or (slug not in methods and slug not in failed)]
+        missing = [slug for slug in chosen if slug in only or (slug not in methods and slug not in failed)]
         first = ["grpo"] if "grpo" in only or "curves" not in methods.get("grpo", {}) else []
         found += [(slug, task) for slug in (*first, *missing)]
     return found

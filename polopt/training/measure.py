@@ -19,8 +19,8 @@ from polopt.training.episode_record import EpisodeRecord
 
 @torch.no_grad()
 def describe(experience: Experience) -> dict[str, Any]:
-    """Computes metrics of a batch after credit: rewards, outcomes per kind, the world's signals, entropy, lengths, the
-    share of groups with a gradient, drift from a reference.
+    """Computes metrics of a batch after credit: rewards, outcomes per kind, the world's signals, entropy, lengths,
+    turns, the share of groups with a gradient, drift from a reference.
 
     Only rollouts are measured: demonstrations appear as their share of the batch. A batch without rollouts has no
     further metrics. Rewards and lengths are those of rows that have ended, as long as there are any; "unfinished" is
@@ -68,7 +68,7 @@ def describe(experience: Experience) -> dict[str, Any]:
         record["reference_kl"] = float(reference_kl(experience.rollout_logp, experience.ref_logp, experience.mask))
     if experience.entropy is not None:
         record["entropy"] = float(ops.masked_mean(experience.entropy, experience.mask))
-    record |= _signal_metrics(done) | _attempts(done)
+    record |= _signal_metrics(done) | _turns(done) | _attempts(done)
     kinds = [task.kind for task in done.extras["task"]]
     for kind in sorted(set(kinds)):
         rows = torch.tensor([k == kind for k in kinds], device=experience.device)
@@ -98,6 +98,14 @@ def zero_metric_sentences(part: Part, records: Sequence[Mapping[str, Any]]) -> l
         for name, meaning in one.zero_means.items()
         if records and all(record.get(name) == 0 for record in records)
     ]
+
+
+def _turns(done: Experience) -> dict[str, float]:
+    """Computes the mean number of turns of a row, where a row has more than one."""
+    if done.turn is None:
+        return {}
+    _, row, _ = ops.turns(done.turn, done.mask)
+    return {"turns/mean": len(row) / len(done)} if len(row) > len(done) else {}
 
 
 def _attempts(done: Experience) -> dict[str, float]:

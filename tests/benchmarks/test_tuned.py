@@ -12,19 +12,19 @@ def curves(last: float, tokens: float) -> list[tuple[list[float], list[float]]]:
     return [([0.0, tokens], [0.0, last + 0.01 * seed]) for seed in tuned.SEEDS]
 
 
-def test_equal_tokens_are_those_of_the_one_that_samples_fewer() -> None:
-    assert tuned.at_tokens(([0.0, 10.0], [0.0, 0.5]), ([0.0, 20.0], [0.2, 0.6])) == pytest.approx((0.5, 0.4))
-    assert tuned.at_tokens(([0.0, 20.0], [0.0, 0.5]), ([0.0, 10.0], [0.2, 0.6])) == pytest.approx((0.25, 0.6))
+def test_equal_spending_is_that_of_the_one_that_spends_less() -> None:
+    assert tuned.at_equal(([0.0, 10.0], [0.0, 0.5]), ([0.0, 20.0], [0.2, 0.6])) == pytest.approx((0.5, 0.4))
+    assert tuned.at_equal(([0.0, 20.0], [0.0, 0.5]), ([0.0, 10.0], [0.2, 0.6])) == pytest.approx((0.25, 0.6))
 
 
-def test_a_method_is_recorded_with_its_difference_at_equal_tokens() -> None:
+def test_a_method_is_recorded_with_its_difference_at_equal_spending() -> None:
     base = curves(0.5, 10.0)
     found = tuned.record_of(3.0, curves(0.5, 20.0), base)
     assert found["finals"] == pytest.approx([0.5, 0.51, 0.52, 0.53, 0.54])
     # After 10 of 20 tokens the line has come half as far.
     gaps = [(0.5 + 0.01 * seed) / 2 - (0.5 + 0.01 * seed) for seed in tuned.SEEDS]
-    assert found["at tokens"]["estimate"] == pytest.approx(sum(gaps) / 5)
-    assert tuned.record_of(1.0, base, None)["at tokens"] is None
+    assert found["at equal"]["estimate"] == pytest.approx(sum(gaps) / 5)
+    assert tuned.record_of(1.0, base, None)["at equal"] is None
 
 
 def test_only_what_has_no_result_is_measured_and_grpo_first_where_its_curves_are_not_kept() -> None:
