@@ -13,8 +13,8 @@ from polopt.metrics.compare import paired_difference
 from polopt.training.run import Run
 
 PARTS = ("rollout", "reward", "learn")
-# Name of a budget -> how it is computed from a step's record. Turns are those of kept rows, scaled by tokens to all that
-# were sampled.
+# Name of a budget -> how it is computed from a step's record. Turns are counted in the rows that were kept; tokens tell
+# how many more were sampled.
 SPENT = {
     "tokens": lambda record: record.get("sampled", 0),
     "seconds": lambda record: sum(record.get(f"seconds/{part}", 0.0) for part in PARTS),

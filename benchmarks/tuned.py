@@ -236,6 +236,7 @@ def markdown(data: dict[str, Any]) -> str:
                 "",
             ]
         unit = UNITS[task]
+        digits = 1 if unit == "turns" else 0
         lines += [f"|method|step size|accuracy, %|at equal batches|at equal {unit}|{unit}, k|commit|"]
         lines += ["|---|---:|---:|---:|---:|---:|---|"]
         for row in sorted(rows, key=lambda r: -r["final"]["estimate"]):
@@ -243,7 +244,7 @@ def markdown(data: dict[str, Any]) -> str:
             cells += [_percent(row["difference"]) + (" *" if row["significant"] else "")]
             cells += [
                 _percent(row["at equal"]),
-                f"{row['spent'] / 1e3:,.{1 if UNITS[task] == 'turns' else 0}f}",
+                f"{row['spent'] / 1e3:,.{digits}f}",
                 row["commit"],
             ]
             lines.append(f"|{'|'.join(cells)}|")
