@@ -18,6 +18,7 @@ from polopt.features.masks import (
     SolvedGroups,
     TaskKindIs,
     TopGroups,
+    WellFormed,
 )
 from polopt.features.rows import (
     AnswerEntropy,
@@ -63,5 +64,6 @@ __all__ = [
     "TopGroups",
     "TurnCount",
     "Unit",
+    "WellFormed",
     "WholeBatch",
 ]

@@ -50,6 +50,20 @@ class SignalAbove(RowMask):
         return experience.extras[f"signal_{self.name}"] > self.above
 
 
+class WellFormed(RowMask):
+    """Selects rows that have ended by themselves, and in which the environment lost no turn to its form:
+    `extras["signal_malformed"]` [B] is 0; `invert` selects the others."""
+
+    invert: bool = False
+
+    reads = frozenset({"terminated", "extras.signal_malformed"})
+
+    def forward(self, experience: Experience) -> Tensor:
+        over = experience.terminated
+        ended = (over & experience.mask).any(1) if over.ndim == 2 else over
+        return (ended & (experience.extras["signal_malformed"] == 0)) != self.invert
+
+
 class TaskKindIs(RowMask):
     """Selects rows whose task is of one of these kinds, `extras["kind"]`."""
 

@@ -12,7 +12,7 @@ from polopt.guards import ToolCall
 from polopt.worlds.policy_graph import PolicyGraph, PolicyTest, policy_test_rows, policy_violations
 from polopt.worlds.protocol import Step, Task, TaskSplit
 from polopt.worlds.shop_rules import BY_NAME, CHANGES, COMMON, ORDERS, REASONS, RULES, Call, Order, ShopRecord
-from polopt.worlds.tools import FIRST_CALL, ToolEpisode, described_tools, tool_calls
+from polopt.worlds.tools import TOOL_SIGNALS, ToolEpisode, described_tools, tool_calls
 
 KIND, TURNS = "shop", 40
 # How often rules come up together if nothing is known of conversations: of one kind of request, and of two.
@@ -197,7 +197,7 @@ class Shop:
         ValueError: size < 1, or no thresholds above 0.
     """
 
-    turns, signals = TURNS, ("violated", "calls", FIRST_CALL)
+    turns, signals = TURNS, ("violated", *TOOL_SIGNALS)
 
     def __init__(
         self,

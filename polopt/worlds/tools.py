@@ -17,6 +17,7 @@ BLOCK = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
 OPENING = "<tool_call>"
 # The signal of the number of the first answer with a call.
 FIRST_CALL = "first_call"
+TOOL_SIGNALS = ("calls", FIRST_CALL, "malformed")
 
 
 class ToolSession(Protocol):
@@ -53,11 +54,12 @@ def tool_calls(text: str) -> list[ToolCall]:
 
 class ToolTasks(WrappedTasks):
     """Tasks whose episodes are `ToolEpisode`s; `tool_calls` parses the calls of an answer; the signal "calls" is their
-    number in an episode so far, and "first_call" the number of the first answer with one, -1 before."""
+    number in an episode so far, "first_call" the number of the first answer with one, -1 before, and "malformed" that
+    of answers whose calls could not be read."""
 
     @property
     def signals(self) -> tuple[str, ...]:
-        return (*super().signals, "calls", FIRST_CALL)
+        return (*super().signals, *TOOL_SIGNALS)
 
     def tool_calls(self, text: str) -> list[ToolCall]:
         return tool_calls(text)
@@ -69,11 +71,11 @@ class ToolEpisode:
 
     def __init__(self, session: ToolSession, task: Task) -> None:
         self.session, self.task, self._open = session, task, False
-        self._calls, self._answers, self._first = 0, 0, -1.0
+        self._calls, self._answers, self._first, self._malformed = 0, 0, -1.0, 0
         self.tools = dict(session.tools())
 
     def reset(self) -> str:
-        self._open, self._calls, self._answers, self._first = True, 0, 0, -1.0
+        self._open, self._calls, self._answers, self._first, self._malformed = True, 0, 0, -1.0, 0
         return self.task.prompt
 
     def step(self, action: str) -> Step:
@@ -83,6 +85,7 @@ class ToolEpisode:
         try:
             calls = tool_calls(action)
         except ToolCallError as error:
+            self._malformed += 1
             return Step(f"error: {error}", 0.0, terminated=False, truncated=False, info=self._info(False))
         if calls and not self._calls:
             self._first = float(self._answers - 1)
@@ -99,7 +102,8 @@ class ToolEpisode:
         return Step("", reward, terminated=True, truncated=False, info=self._info(reward >= 1))
 
     def _info(self, solved: bool) -> dict[str, Any]:
-        return {"solved": solved, "signals": {"calls": float(self._calls), FIRST_CALL: self._first}}
+        told = (float(self._calls), self._first, float(self._malformed))
+        return {"solved": solved, "signals": dict(zip(TOOL_SIGNALS, told, strict=True))}
 
     def _result(self, call: ToolCall) -> str:
         """Returns the observation of a call: the tool's result, or the error of the call."""

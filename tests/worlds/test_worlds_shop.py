@@ -46,7 +46,10 @@ def test_doing_nothing_leaves_the_requests_that_should_change_something() -> Non
     step = episode.step("Goodbye.")
     refused = {"own orders", "cancel pending", "address pending", "refund days"}
     assert set(step.info["violated"]) == {rule.name for rule in RULES} - refused
-    assert (step.reward, step.info["signals"]) == (0.0, {"violated": 8.0, "calls": 0.0, "first_call": -1.0})
+    assert (step.reward, step.info["signals"]) == (
+        0.0,
+        {"violated": 8.0, "calls": 0.0, "first_call": -1.0, "malformed": 0.0},
+    )
 
 
 def test_tasks_are_the_same_for_a_seed_and_plain_data() -> None:

@@ -34,7 +34,7 @@ def test_calls_come_before_the_answer() -> None:
     task = TASKS[1]
     assert task.prompt.startswith(INSIDE[1].prompt)
     assert "double(number: 'int'): Doubles a number." in task.prompt
-    assert (TASKS.turns, signals_of(TASKS)) == (4, ("calls", "first_call"))
+    assert (TASKS.turns, signals_of(TASKS)) == (4, ("calls", "first_call", "malformed"))
     episode = TASKS.episode(task)
     assert episode.reset() == task.prompt
     step = episode.step(call("double", number=21) + call("calculator", expression="6*7"))

@@ -107,6 +107,7 @@ def test_an_episode_runs_calls_and_scores_the_first_answer_without_any(spec) -> 
     assert step.info["signals"] == {
         "calls": 6.0,
         "first_call": 0.0,
+        "malformed": 1.0,
     }  # those that failed too, and none where nothing could be read
     with pytest.raises(WorldError, match="is over"):
         play.step("done")
@@ -132,7 +133,7 @@ def test_tools_are_described_for_a_prompt() -> None:
 def test_a_guard_refuses_before_anything_runs_and_counts(spec) -> None:
     world = build_tasks({"kind": "guarded", "of": spec, "rules": TEA, "penalty": 0.25}, seed=0)
     tasks = world.train
-    assert set(tasks.signals) == {"refused", "ran", "calls", "first_call"}  # type: ignore[attr-defined]
+    assert set(tasks.signals) == {"refused", "ran", "calls", "first_call", "malformed"}  # type: ignore[attr-defined]
     play = new_episode(tasks, tasks[0])
     play.reset()
     refused = play.step(call("buy", what="cake", count=1))
@@ -148,12 +149,12 @@ def test_a_guard_refuses_before_anything_runs_and_counts(spec) -> None:
     last = play.step("done")
     assert last.reward == 1.0
     # Refused answers count, too.
-    assert last.info["signals"] == {"refused": 2.0, "ran": 1.0, "calls": 1.0, "first_call": 3.0}
+    assert last.info["signals"] == {"refused": 2.0, "ran": 1.0, "calls": 1.0, "first_call": 3.0, "malformed": 1.0}
     play.reset()
     play.step(call("buy", what="tea", count=1))
     refused = play.step(call("buy", what="cake", count=1))
     # The calls that it made before stay.
-    assert refused.info["signals"] == {"refused": 1.0, "ran": 1.0, "calls": 1.0, "first_call": 0.0}
+    assert refused.info["signals"] == {"refused": 1.0, "ran": 1.0, "calls": 1.0, "first_call": 0.0, "malformed": 0.0}
     play.reset()
 
 
@@ -165,7 +166,8 @@ def test_demonstrations_and_other_worlds_around_a_guarded_one(spec) -> None:
     while not (step := play.step(play.demonstrate() or "")).over:
         pass
     assert step.reward == 1.0
-    assert step.info["signals"] == {"refused": 0.0, "ran": 1.0, "calls": 1.0, "first_call": 0.0, "true": 1.0}
+    told = {"refused": 0.0, "ran": 1.0, "calls": 1.0, "first_call": 0.0, "malformed": 0.0, "true": 1.0}
+    assert step.info["signals"] == told
 
 
 def test_an_end_ends_the_episode(spec) -> None:
