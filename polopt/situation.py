@@ -12,9 +12,9 @@ class Situation:
 
     stage: its name in the recipe. group: rollouts of one prompt, None where their number varies or others join them.
     limit: tokens that an answer may have. turns: the largest number of answers in an episode. solutions: of the first
-    tasks, None where a task has none. fields: names that the row of each of the first tasks has. tokens: how many
-    tokens a text has in the middle of an answer. block: names of the learning parameters in a block, which is a part of
-    their name, or, as None, the policy's input embedding.
+    tasks, None where a task has none. kinds: every kind of task. fields: names that the row of each of the first tasks
+    has. tokens: how many tokens a text has in the middle of an answer. block: names of the learning parameters in a
+    block, which is a part of their name, or, as None, the policy's input embedding.
     """
 
     stage: str
@@ -22,6 +22,7 @@ class Situation:
     limit: int
     turns: int
     solutions: Sequence[str | None]
+    kinds: Sequence[str]
     fields: frozenset[str]
     tokens: Callable[[str], int]
     block: Callable[[str | None], Sequence[str]]

@@ -65,14 +65,16 @@ class WellFormed(RowMask):
 
 
 class TaskKindIs(RowMask):
-    """Selects rows whose task is of one of these kinds, `extras["kind"]`."""
+    """Selects rows whose task is of one of these kinds, `extras["kind"]`; `invert` selects the others."""
 
     kinds: tuple[str, ...]
+    invert: bool = False
 
     reads = frozenset({"extras.kind"})
 
     def forward(self, experience: Experience) -> Tensor:
-        return torch.tensor([kind in self.kinds for kind in experience.extras["kind"]], device=experience.device).bool()
+        found = [(kind in self.kinds) != self.invert for kind in experience.extras["kind"]]
+        return torch.tensor(found, device=experience.device).bool()
 
 
 class AnswerMatches(RowMask):

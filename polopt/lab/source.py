@@ -275,6 +275,14 @@ class TreeSource:
         """Returns the answer that is demonstrated most often, the first of several."""
         return int(self.demonstrations[task].argmax())
 
+    @property
+    def kinds(self) -> list[str]:
+        """The kinds of the tree's prompts, in the order in which they come first."""
+        return list(dict.fromkeys(self.tree.kinds))
+
+    def kinds_of(self, tasks: Tensor) -> list[str]:
+        return [self.tree.kinds[task] for task in tasks.tolist()]
+
     def prompts(self, tasks: Tensor) -> list[str]:
         """Returns the prompts' tokens as numbers between spaces, as `encode` reads them."""
         first = self.tree.leaves().extras["tokens"][tasks * len(self.tree.answers), : self.tree.start]

@@ -15,7 +15,17 @@ from polopt.rewards.combinations import (
 from polopt.rewards.costs import PricedCosts
 from polopt.rewards.discriminator import Discriminator, LogRatio
 from polopt.rewards.judged import JudgedReward
-from polopt.rewards.judges import EnsembleJudge, HTTPJudge, Judge, LearnedJudge
+from polopt.rewards.judges import (
+    EnsembleJudge,
+    HTTPJudge,
+    HTTPWindowJudge,
+    Judge,
+    LearnedJudge,
+    RubricResult,
+    SlidingRubric,
+    Window,
+    WindowJudge,
+)
 from polopt.rewards.length import LinearLength, RelativeLength
 from polopt.rewards.outcomes import EnvironmentReward, FieldReward, OutcomeReward
 from polopt.rewards.parts import Reward
@@ -46,6 +56,7 @@ __all__ = [
     "HTTPGrader",
     "HTTPJudge",
     "HTTPMeta",
+    "HTTPWindowJudge",
     "HasBlock",
     "Item",
     "Judge",
@@ -69,10 +80,14 @@ __all__ = [
     "RelativeLength",
     "Reward",
     "RewardPreference",
+    "RubricResult",
     "RubricReward",
     "ScaledReward",
+    "SlidingRubric",
     "SumOfRewards",
     "WinRate",
+    "Window",
+    "WindowJudge",
     "geometric_mean",
     "least",
 ]

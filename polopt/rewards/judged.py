@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from polopt.experience import Experience
+from polopt.features.base import RowMask
 from polopt.fields import ExperienceError
 from polopt.rewards.judges.parts import Judge
 from polopt.rewards.parts import Reward
@@ -16,6 +18,8 @@ class JudgedReward(Reward):
     A judge that compares receives the task's solution as the reference. Scores are comparable only for the same prompt
     and the same reference: use group baselines, not batch baselines.
 
+    where: the rows that are judged; the others have reward 0 and are not read. None for all.
+
     Raises:
         ExperienceError: the judge compares, and a task has no solution.
     """
@@ -23,6 +27,7 @@ class JudgedReward(Reward):
     tags = frozenset[str]()
 
     judge: Judge
+    where: RowMask | None = None
 
     reads = frozenset({"extras.task", "extras.answer"})
 
@@ -32,6 +37,15 @@ class JudgedReward(Reward):
         return frozenset({"demonstrations"}) if self.judge.compares else frozenset()
 
     def forward(self, experience: Experience) -> Tensor:
+        if self.where is None:
+            return self._scores(experience)
+        found = torch.zeros(len(experience), dtype=experience.precision, device=experience.device)
+        rows = self.where(experience)
+        if rows.any():
+            found[rows] = self._scores(experience[rows])
+        return found
+
+    def _scores(self, experience: Experience) -> Tensor:
         tasks, answers = experience.extras["task"], experience.extras["answer"]
         references = [self._solution(task) for task in tasks] if self.judge.compares else None
         found = self.judge([task.prompt for task in tasks], answers, references)

@@ -56,7 +56,7 @@ from polopt.sampling.rollouts import Demonstrations, PreferencePairs, RatedAnswe
 from polopt.sampling.source_protocols import Source, SourceError
 from polopt.sampling.success import SuccessCounts
 from polopt.sampling.successes import SuccessReplay
-from polopt.sampling.task_samplers import ConsecutiveTasks, Curriculum
+from polopt.sampling.task_samplers import ConsecutiveTasks, Curriculum, KindCurriculum
 from polopt.sampling.task_table import TaskTable
 from polopt.sampling.temperature import EntropyTemperature
 from polopt.sampling.transitions import TransitionReplay, marked, spanning, successors, transition_rows
@@ -83,6 +83,7 @@ __all__ = [
     "HindsightReplay",
     "History",
     "InContext",
+    "KindCurriculum",
     "LastAction",
     "LocalPool",
     "LogWeights",

@@ -163,6 +163,19 @@ class PromptSource(Source, Protocol):
         ...
 
 
+class KindSource(Source, Protocol):
+    """A source whose tasks are of named kinds.
+
+    kinds: every kind that there may be, in the order of the tasks' world.
+    """
+
+    kinds: Sequence[str]
+
+    def kinds_of(self, tasks: Tensor) -> list[str]:
+        """Returns the kinds of the tasks of these numbers [M]."""
+        ...
+
+
 class ImportingSource(Source, Protocol):
     """A source that evaluates answers of other policies in its own environment."""
 
@@ -332,6 +345,7 @@ CAPABILITIES: Mapping[str, type] = {
     "goal_transitions": GoalTransitionSource,
     "gradient_norms": GradientNormSource,
     "imported_answers": ImportingSource,
+    "kinds": KindSource,
     "logged_transitions": LoggedTransitionSource,
     "mixtures": Source,
     "pairs": PairSource,

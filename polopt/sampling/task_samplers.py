@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 from polopt.experience import Experience
+from polopt.fields import ExperienceError
 from polopt.part_names import name_of
 from polopt.sampling.parts import TaskSampler
-from polopt.sampling.source_protocols import Source
+from polopt.sampling.source_protocols import KindSource, Source
 from polopt.sampling.success import SuccessCounts
 from polopt.schedules import Schedule, now
+from polopt.situation import Situation
 
 
 def foremost(score: Tensor, count: int, generator: torch.Generator) -> Tensor:
@@ -112,3 +115,80 @@ class ConsecutiveTasks(TaskSampler):
             )
         first = source.take(max(1, count // self.each)) % runs * self.each
         return (first[:, None] + torch.arange(self.each)).flatten()
+
+
+class KindCurriculum(TaskSampler):
+    """Selects tasks by kind, one stage of training after the other: a stage has the tasks of its kinds alone, in random
+    order, but for a share `review` that are of earlier stages.
+
+    levels: the kinds of each stage, the easiest first; none given makes each of the tasks' kinds a stage, in their
+        world's order. Kinds that are not named are never taken.
+    batches: batches that are learned from in each stage; the last one goes on to the end.
+    review: in [0, 1).
+
+    Raises:
+        ExperienceError: none of the source's tasks is of a stage's kinds.
+    """
+
+    levels: Sequence[Sequence[str]] = ()
+    batches: int = 20
+    review: float = 0.0
+
+    source_capabilities = frozenset({"kinds"})
+
+    def setup(self) -> None:
+        if self.batches < 1 or not 0 <= self.review < 1 or not all(len(kinds) for kinds in self.levels):
+            raise ValueError(
+                "sampling.KindCurriculum: needs batches >= 1, review in [0, 1) and kinds in every level, found "
+                f"{self.batches}, {self.review} and {[list(kinds) for kinds in self.levels]}"
+            )
+        self.register_buffer("learned", torch.zeros((), dtype=torch.int64))
+
+    def refusals(self, situation: Situation) -> Iterator[str]:
+        unknown = {kind for kinds in self.levels for kind in kinds} - set(situation.kinds)
+        if unknown:
+            yield (
+                f"levels name the kinds {', '.join(sorted(unknown))}, and the tasks are of the kinds "
+                f"{', '.join(situation.kinds)}; name those"
+            )
+        elif not self.levels and len(situation.kinds) < 2:
+            yield (
+                f"orders tasks by their kinds, and all are of the kind {situation.kinds[0]}; take tasks of several "
+                "kinds, or another task sampler"
+            )
+
+    def stage(self, levels: int) -> int:
+        """Returns the number of the present stage, of so many."""
+        return min(int(self.get_buffer("learned")) // self.batches, levels - 1)
+
+    def forward(self, source: KindSource, count: int) -> Tensor:
+        levels = [tuple(kinds) for kinds in self.levels] or [(kind,) for kind in source.kinds]
+        stage = self.stage(len(levels))
+        earlier = tuple(kind for kinds in levels[:stage] for kind in kinds)
+        again = round(self.review * count) if earlier else 0
+        needs = ((levels[stage], count - again), (earlier, again))
+        found: tuple[list[int], list[int]] = ([], [])
+        drawn = 0
+        while any(len(some) < number for some, (_, number) in zip(found, needs, strict=True)):
+            tasks = source.take(count)
+            drawn += count
+            for task, kind in zip(tasks.tolist(), source.kinds_of(tasks), strict=True):
+                for some, (kinds, number) in zip(found, needs, strict=True):
+                    if kind in kinds and len(some) < number:
+                        some.append(task)
+                        break
+            for some, (kinds, number) in zip(found, needs, strict=True):
+                if number and not some and drawn > 2 * source.size + count:
+                    raise ExperienceError(
+                        f"sampling.KindCurriculum: no task is of the kinds {', '.join(kinds)}; name kinds that the "
+                        f"tasks have, of {', '.join(source.kinds)}"
+                    )
+        return torch.tensor(found[0] + found[1])
+
+    def on_step(self) -> None:
+        self.get_buffer("learned").add_(1)
+
+    def batch_metrics(self, experience: Experience) -> dict[str, float]:
+        """Returns the number of the batch's stage; where levels are not named, of as many as there are batches for."""
+        learned = int(self.get_buffer("learned"))
+        return {"choice/stage": float(self.stage(len(self.levels) or 1 + learned // self.batches))}

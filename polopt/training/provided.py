@@ -118,6 +118,7 @@ def situation_of(stage: str, algorithm: Algorithm, tasks: Tasks, limit: int, pol
         limit=limit,
         turns=tasks.turns,
         solutions=[task.solution for task in first],
+        kinds=list(tasks.kinds),
         fields=frozenset.intersection(*(frozenset(task.row) for task in first)) if first else frozenset(),
         tokens=lambda text: len(dialogue.answer(text)) - 1,
         block=lambda block: list(policy.named_block(block)),

@@ -139,6 +139,13 @@ class LanguageSource:
     def encode(self, text: str) -> list[int]:
         return self.player.dialogue.answer(text)[:-1]
 
+    @property
+    def kinds(self) -> list[str]:
+        return self.player.tasks.kinds
+
+    def kinds_of(self, tasks: Tensor) -> list[str]:
+        return [task.kind for task in self._tasks(tasks.tolist())]
+
     def prompts(self, tasks: Tensor) -> list[str]:
         return [task.prompt for task in self._tasks(tasks.tolist())]
 

@@ -133,6 +133,7 @@ WANTING = {
     "gradient_norms": po.sampling.Rollouts(budget=po.methods.gvm.GradientVarianceAllocator()),
     "actors": po.sampling.RecentFragments(behaviour=po.sampling.BehaviourUpdate()),
     "imported_answers": po.methods.sapo_swarm.Swarm(),
+    "kinds": po.sampling.Rollouts(choice=po.sampling.KindCurriculum()),
     "logged_transitions": po.sampling.TransitionReplay(logged=1.0),
     "pairs": po.sampling.PreferencePairs(),
     "prompts": po.sampling.Rollouts(choice=po.sampling.TopPredicted()),

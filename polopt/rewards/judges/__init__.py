@@ -4,5 +4,17 @@ from polopt.rewards.judges.ensemble import EnsembleJudge
 from polopt.rewards.judges.http import HTTPJudge
 from polopt.rewards.judges.learned import LearnedJudge
 from polopt.rewards.judges.parts import Judge, Judgement
+from polopt.rewards.judges.sliding import HTTPWindowJudge, RubricResult, SlidingRubric, Window, WindowJudge
 
-__all__ = ["EnsembleJudge", "HTTPJudge", "Judge", "Judgement", "LearnedJudge"]
+__all__ = [
+    "EnsembleJudge",
+    "HTTPJudge",
+    "HTTPWindowJudge",
+    "Judge",
+    "Judgement",
+    "LearnedJudge",
+    "RubricResult",
+    "SlidingRubric",
+    "Window",
+    "WindowJudge",
+]
