@@ -30,7 +30,8 @@ class AnyCall(Reward):
 
 def calls_rewarded() -> Algorithm:
     """DAPO with a tenth of a reward for a call."""
-    return dapo(group=4).but(reward=SumOfRewards(terms=[dapo().reward.terms[0], AnyCall()], weights=(1.0, 0.1)))
+    right = OutcomeReward(scale=2, shift=-1)
+    return dapo(group=4).but(reward=SumOfRewards(terms=[right, AnyCall()], weights=(1.0, 0.1)))
 
 
 def _asked(seed: int) -> tuple[TokenTree, LinearPolicy, torch.Tensor, torch.Tensor]:

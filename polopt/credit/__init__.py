@@ -11,7 +11,7 @@ from polopt.credit.baselines import (
 from polopt.credit.estimators import GAE, ConstantAdvantage, ReferencePoint, RelativeAdvantage, RewardToGo
 from polopt.credit.parts import Baseline, Credit, Scale
 from polopt.credit.scales import GroupStd
-from polopt.credit.states import EdgeMeanAdvantage, StateRelativeAdvantage
+from polopt.credit.states import EdgeMeanAdvantage, SharedPrefixAdvantage, StateRelativeAdvantage
 from polopt.credit.wrappers import (
     ClippedAdvantage,
     ModulatedAdvantage,
@@ -39,6 +39,7 @@ __all__ = [
     "RelativeAdvantage",
     "RewardToGo",
     "Scale",
+    "SharedPrefixAdvantage",
     "StateRelativeAdvantage",
     "WeightedAdvantage",
     "WeightedSum",

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
 
 import torch
 from torch import Tensor
 
 from polopt import ops
-from polopt.credit.parts import Baseline, row_weights
+from polopt.credit.parts import Baseline, Unit, fields_of_unit, row_weights
 from polopt.experience import Experience
 from polopt.features.base import Grouping
 from polopt.features.groupings import SamePrompt, single_row_groups
@@ -19,12 +18,16 @@ from polopt.situation import Situation
 class GroupMean(Baseline):
     """Mean return of the row's group, itself included. On a group of n it shrinks the expected gradient by
     1 - 1/n. within: the grouping. unit: whether each row counts once, or each of its tokens, so that the sum of
-    the advantages over the group's tokens is 0 (HAPO, arXiv:2509.16591)."""
+    the advantages over the group's tokens is 0 (HAPO, arXiv:2509.16591), or by its weight as a leaf of a tree."""
 
     tags = frozenset({"update_rule=grpo"})
 
     within: Grouping = SamePrompt()
-    unit: Literal["row", "token"] = "row"
+    unit: Unit = "row"
+
+    @property
+    def reads(self) -> frozenset[str]:  # type: ignore[override]
+        return fields_of_unit(self.unit)
 
     def refusals(self, situation: Situation) -> Iterator[str]:
         yield from single_row_groups(self.within, situation)

@@ -74,6 +74,18 @@ class Scale(Part):
         raise NotImplementedError
 
 
-def row_weights(experience: Experience, unit: Literal["row", "token"]) -> Tensor | None:
-    """Returns how often each row counts in a statistic of its group, [B]: once for each token. None is once each."""
+Unit = Literal["row", "token", "leaf"]
+
+
+def row_weights(experience: Experience, unit: Unit) -> Tensor | None:
+    """Returns how often each row counts in a statistic of its group, [B]: once for each token, or, as a leaf of a tree,
+    by `extras["leaf_weight"]`. None is once each."""
+    if unit == "leaf":
+        weight: Tensor = experience.extras["leaf_weight"]
+        return weight
     return experience.lengths if unit == "token" else None
+
+
+def fields_of_unit(unit: Unit) -> frozenset[str]:
+    """Returns the fields of a batch that `row_weights` reads."""
+    return frozenset({"extras.leaf_weight"} if unit == "leaf" else ())

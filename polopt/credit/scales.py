@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
 
 from torch import Tensor
 
 from polopt import ops
-from polopt.credit.parts import Scale, row_weights
+from polopt.credit.parts import Scale, Unit, fields_of_unit, row_weights
 from polopt.experience import Experience
 from polopt.features.base import Grouping
 from polopt.features.groupings import SamePrompt, single_row_groups
@@ -26,7 +25,11 @@ class GroupStd(Scale):
     eps: float = 1e-6
     correction: int = 1
     within: Grouping = SamePrompt()
-    unit: Literal["row", "token"] = "row"
+    unit: Unit = "row"
+
+    @property
+    def reads(self) -> frozenset[str]:  # type: ignore[override]
+        return fields_of_unit(self.unit)
 
     def setup(self) -> None:
         if self.eps < 0:

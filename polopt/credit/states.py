@@ -151,3 +151,28 @@ class EdgeMeanAdvantage(Credit):
             after = states[h + 1] if h + 1 < turns and rows[h + 1] == rows[h] else None
             keys.append((groups[h], tuple(states[begin : h + 1]), tuple(words[h]), after))
         return torch.tensor(ops.numbered(keys), dtype=torch.long, device=row.device)
+
+
+class SharedPrefixAdvantage(Credit):
+    """Another credit's mean, at each decision, over the rows of the group that agree with the row up to and including
+    that decision: in what was read, decided, and decided by whom. A decision that no other row shares keeps its own.
+
+    Sources: the hard estimate of ARPO, arXiv:2507.19849.
+    """
+
+    credit: Credit = RelativeAdvantage()
+    within: Grouping = SamePrompt()
+
+    reads = frozenset({"extras.tokens"})
+
+    def forward(self, experience: Experience) -> Tensor:
+        mask, tokens = experience.mask, experience.extras["tokens"]
+        own = torch.where(mask, self.credit(experience), 0)
+        found = own.clone()
+        index, _ = ops.group_index(self.within(experience))
+        for group in range(int(index.max()) + 1 if len(index) else 0):
+            rows = (index == group).nonzero().flatten()
+            agree = (tokens[rows, None] == tokens[None, rows]) & (mask[rows, None] == mask[None, rows])
+            shared = (agree.cummin(2).values & mask[rows, None]).to(own.dtype)
+            found[rows] = torch.einsum("ijt,jt->it", shared, own[rows]) / shared.sum(1).clamp(min=1)
+        return found

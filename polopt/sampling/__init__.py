@@ -60,6 +60,7 @@ from polopt.sampling.task_samplers import ConsecutiveTasks, Curriculum, KindCurr
 from polopt.sampling.task_table import TaskTable
 from polopt.sampling.temperature import EntropyTemperature
 from polopt.sampling.transitions import TransitionReplay, marked, spanning, successors, transition_rows
+from polopt.sampling.turn_branches import TurnBranches
 
 __all__ = [
     "AveragedPolicy",
@@ -126,6 +127,7 @@ __all__ = [
     "TopPredicted",
     "TrajectoryWeights",
     "TransitionReplay",
+    "TurnBranches",
     "UncertainTokens",
     "UniformTasks",
     "UniqueAnswers",

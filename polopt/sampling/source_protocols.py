@@ -169,7 +169,8 @@ class KindSource(Source, Protocol):
     kinds: every kind that there may be, in the order of the tasks' world.
     """
 
-    kinds: Sequence[str]
+    @property
+    def kinds(self) -> Sequence[str]: ...
 
     def kinds_of(self, tasks: Tensor) -> list[str]:
         """Returns the kinds of the tasks of these numbers [M]."""
