@@ -1,7 +1,7 @@
 """These programs measure what the paper of CRAFT-GUI claims."""
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 
@@ -84,7 +84,8 @@ def _kinds_taken(algorithm: Algorithm, batches: int) -> list[dict[str, int]]:
     source = TreeSource(tree, TabularPolicy(tree), rows=8 * 4)
     found = []
     for _ in range(batches):
-        tasks = algorithm.sampling.choice(source, 4)  # type: ignore[attr-defined]
+        choice: Any = algorithm.sampling.choice  # type: ignore[assignment]
+        tasks = choice(source, 4)
         kinds = source.kinds_of(tasks)
         found.append({kind: kinds.count(kind) for kind in "abc"})
         algorithm.step()

@@ -111,7 +111,7 @@ class HTTPWindowJudge(WindowJudge):
 
     def forward(self, windows: Sequence[Window]) -> list[Sequence[bool] | None]:
         replies = self.chat([[{"role": "user", "content": filled(self.template, _texts(w))}] for w in windows])
-        found = [
+        found: list[Sequence[bool] | None] = [
             None if reply is None else _read(reply.text, window.met)
             for reply, window in zip(replies, windows, strict=True)
         ]
