@@ -479,9 +479,11 @@ class TreeSource:
         leaves, group = [], []
         for place, (task, rows) in enumerate(zip(tasks.tolist(), answers, strict=True)):
             for row in rows:
-                tokens = tuple(self.encode(row[0]) if isinstance(row[0], str) else row[0]) if len(row) == 1 else ()
+                tokens = tuple(t for turn in row for t in (self.encode(turn) if isinstance(turn, str) else turn))
+                # What comes after the end of an answer is not played.
+                tokens = next((tokens[:n] for n in range(1, len(tokens) + 1) if tokens[:n] in number), tokens)
                 if tokens not in number:
-                    raise ValueError(f"TreeSource.import_answers: the tree has no answer {row!r} (one turn of tokens)")
+                    raise ValueError(f"TreeSource.import_answers: the tree has no answer {row!r}")
                 leaves.append(task * len(number) + number[tokens])
                 group.append(place)
         batch = self.leaf_table(support)[0][torch.tensor(leaves)].replace(group=torch.tensor(group))

@@ -60,6 +60,7 @@ from polopt.sampling.task_samplers import ConsecutiveTasks, Curriculum, KindCurr
 from polopt.sampling.task_table import TaskTable
 from polopt.sampling.temperature import EntropyTemperature
 from polopt.sampling.transitions import TransitionReplay, marked, spanning, successors, transition_rows
+from polopt.sampling.tree_search import SearchNode, StepPairs, TreeSearch
 from polopt.sampling.turn_branches import TurnBranches
 
 __all__ = [
@@ -114,11 +115,13 @@ __all__ = [
     "RolloutRequest",
     "Rollouts",
     "Sampling",
+    "SearchNode",
     "Select",
     "Source",
     "SourceError",
     "SphereSkill",
     "Start",
+    "StepPairs",
     "SuccessCounts",
     "SuccessReplay",
     "TaskSampler",
@@ -127,6 +130,7 @@ __all__ = [
     "TopPredicted",
     "TrajectoryWeights",
     "TransitionReplay",
+    "TreeSearch",
     "TurnBranches",
     "UncertainTokens",
     "UniformTasks",
