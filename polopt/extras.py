@@ -89,6 +89,13 @@ EXTRAS: dict[str, Extra] = {
         Extra("base_features", ("B", "S", "F"), "float", "features of decisions of the base policy", "the source"),
         Extra("base_mask", ("B", "S"), "bool", "where the base policy decided", "the source"),
         Extra(
+            "branch_turn",
+            _B,
+            "int",
+            "turn before which the row branched off another, -1 for none",
+            "methods.arpo_agentic",
+        ),
+        Extra(
             "candidate_actions",
             ("B", "T", "K", "A"),
             "float",
@@ -168,6 +175,7 @@ EXTRAS: dict[str, Extra] = {
         ),
         Extra("latent_mean", ("B", "T", "Z"), "float", "mean of a latent vector", _ENCODERS),
         Extra("latent_noise", ("B", "T", "Z"), "float", "normal noise of latent vectors", "methods.a2pr.LatentNoise"),
+        Extra("leaf_weight", _B, "float", "weight of the row as a leaf of a tree of rollouts", "methods.arpo_agentic"),
         Extra("legal", ("B", "T", "..."), "bool", "choices that may be taken, [B, T, n]", _CONTROL),
         Extra("level", _B, "int", "depth of the row's prompt in its tree, from 0", "methods.spo_tree.TreeRollouts"),
         Extra("log_std", ("B", "T", "A"), "float", "logarithm of a decision's standard deviations", "Gaussian heads"),
@@ -218,6 +226,7 @@ EXTRAS: dict[str, Extra] = {
         Extra(
             "restarted", _BT, "bool", "decisions of the turn that a row began anew with", "methods.refuel.TurnRestarts"
         ),
+        Extra("revised", _B, "bool", "whether the row joins a failed path to a good one", "methods.agent_r"),
         Extra(
             "rollout_is_weights", _BT, "float", "importance weights of verl's rollout correction", "bridges.verl_loss"
         ),

@@ -21,6 +21,7 @@ from polopt.credit import (
     ReferencePoint,
     RelativeAdvantage,
     RewardToGo,
+    SharedPrefixAdvantage,
     StateRelativeAdvantage,
     WeightedAdvantage,
     WeightedSum,
@@ -81,6 +82,10 @@ CREDITS = {
         batch=state_batch,
     ),
     "among all turns": PartRow(StateRelativeAdvantage(depth=0, least=0)),
+    "shared prefixes": PartRow(SharedPrefixAdvantage(), batch=state_batch),
+    "shared prefixes of all": PartRow(
+        SharedPrefixAdvantage(credit=RewardToGo(), within=WholeBatch()), batch=state_batch
+    ),
     "shared steps": PartRow(EdgeMeanAdvantage(), batch=state_batch),
     "shared steps with a past": PartRow(
         EdgeMeanAdvantage(credit=RewardToGo(), window=1, within=WholeBatch()), batch=state_batch

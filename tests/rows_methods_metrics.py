@@ -55,6 +55,7 @@ from polopt.methods.social_correction import ReplyPolicy
 from polopt.methods.st_webagentbench import CompletionUnderPolicy
 from polopt.methods.starc import Dard, Epic, LeastL2, RewardDistance, Uncanonical, ValueLevelled, ValueShaped
 from polopt.methods.tai_sfma import RequirementGate
+from polopt.methods.vitabench import Reliability
 from polopt.methods.wm_policy_evaluation import SimulatorAgreement
 from polopt.metrics import LinearShrinkage, ReturnDistribution, ViolationDetection
 from polopt.objectives import SquaredLink
@@ -84,6 +85,7 @@ DATA_METRICS = {
     "policy comparison, scores": DataRow(
         PolicyComparison(outcome="score", correction="bonferroni"), trials_of_policies
     ),
+    "reliability": DataRow(Reliability(), trials_of_policies),
     "policy comparison, fixed": DataRow(PolicyComparison(test="fixed"), trials_of_policies),
     "trial difference, Tweedie": DataRow(TrialDifference(resamples=20), predicted_outcomes),
     "trial difference, linear": DataRow(

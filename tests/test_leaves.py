@@ -23,6 +23,7 @@ ANCESTORS = {
         "mis",
         "wis",
         "sac",
+        "simpo",
         "rlpd",
         "bc",
         "diffusion_dpo",

@@ -13,6 +13,7 @@ from battery import public_parts
 from test_battery import KINDS
 
 import polopt as po
+from polopt.backends import Chat
 from polopt.credit import (
     GAE,
     ConstantAdvantage,
@@ -24,6 +25,7 @@ from polopt.credit import (
     WhitenedAdvantage,
 )
 from polopt.features.groupings import SamePrompt
+from polopt.methods.agent_r import ChatErrorLocator
 from polopt.methods.bupo import LayerRatio
 from polopt.methods.rover import ValueRegression
 from polopt.methods.srpo_routing import TeacherCertainty
@@ -51,6 +53,7 @@ EXAMPLES = {type(part): part for rows, _ in KINDS for row in rows.values() for p
 EXAMPLES |= {type(part): part for slug in po.slugs("algorithm") for part in po.method(slug).parts()}
 EXAMPLES[First] = First(hints=[Sibling(), Feedback()])
 EXAMPLES[po.backends.FolderPool] = po.backends.FolderPool(path="pool")
+EXAMPLES[ChatErrorLocator] = ChatErrorLocator(chat=Chat(url="http://localhost:1", model="m"))
 EXAMPLES[po.sampling.ConsecutiveTasks] = po.sampling.ConsecutiveTasks(each=2)
 EXPORTED = public_parts(*ROOMS)
 

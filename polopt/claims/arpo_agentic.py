@@ -16,9 +16,8 @@ from polopt.lab.effects import More, effect
 from polopt.lab.measure import LeafGradient, training
 from polopt.lab.policy import LinearPolicy, TabularPolicy
 from polopt.lab.source import TreeSource
-from polopt.methods.arpo_agentic import arpo_agentic
+from polopt.methods.arpo_agentic import TurnBranches, arpo_agentic
 from polopt.methods.grpo import grpo
-from polopt.sampling import TurnBranches
 
 PROMPTS, CHOICES, FEATURES, TURN = 16, 8, 8, 2
 SURE = 0.95

@@ -11,7 +11,6 @@ from polopt.lab.effects import Less, More, effect
 from polopt.lab.policy import LinearPolicy
 from polopt.lab.shapes import coin
 from polopt.methods.dapo import dapo
-from polopt.methods.otc import CallCosine
 from polopt.methods.tapo_tool import tapo_tool
 from polopt.rewards import OutcomeReward, OverlongPenalty, SumOfRewards
 from polopt.rewards.parts import Reward
@@ -24,8 +23,10 @@ ANSWERS = [(call, form, choice) for call in range(2) for form in range(2) for ch
 class AnyCall(Reward):
     """1 for a row that called a tool: what the rewards have that praise the use of tools."""
 
+    reads = frozenset({"extras.signal_calls"})
+
     def forward(self, experience: Experience) -> torch.Tensor:
-        return (CallCosine().calls(experience) > 0).double()
+        return (experience.extras["signal_calls"] > 0).double()
 
 
 def calls_rewarded() -> Algorithm:

@@ -6,15 +6,14 @@ from polopt.algorithm import Algorithm
 from polopt.features.masks import TaskKindIs
 from polopt.method import Paper, method
 from polopt.methods.grpo import grpo
-from polopt.rewards import ConditionalReward, FieldReward, Judge, JudgedReward, OutcomeReward, SumOfRewards
+from polopt.rewards import ConditionalReward, FieldReward, Judge, JudgedReward, OutcomeReward, Reward, SumOfRewards
 from polopt.sampling import KindCurriculum
 
 
 @method(
     paper=Paper(
         title="CRAFT-GUI: Curriculum-Reinforced Agent For GUI Tasks",
-        authors="Nong, Songqin and Xu, Jingxuan and Zhou, Sheng and Chen, Jianfeng and Tang, Xiaoxuan and Jiang, Tao "
-        "and Xu, Wenhao",
+        authors="Nong, Songqin and Xu, Jingxuan and Zhou, Sheng and Chen, Jianfeng and others",
         year=2025,
         arxiv="2508.11360",
     ),
@@ -45,20 +44,17 @@ def craft_gui(
     levels: the kinds of task of each stage, the easiest first; the tasks' kinds in their order if none are given.
     review: share of tasks of earlier stages, against forgetting; the paper names none.
 
-    The paper's text could be read in its abstract alone: stages in order of difficulty, GRPO, and a reward of simple
-    rules and of a model's judgement are its own; three buckets by the number of steps of a demonstration, how long a
-    stage is, and the weights of the terms, which are those of GUI-R1 here, are our reading.
+    The paper could be read in its abstract alone: stages in order of difficulty, GRPO, and a reward of simple rules and
+    of a judgement are its own; how many stages, how long they are and the weights, GUI-R1's here, are our reading.
     """
     if (judge is None) != (not judged):
         raise ValueError("craft-gui: a judge needs the kinds of task that it judges, and they need a judge; give both")
-    right = OutcomeReward()
-    terms = [right, FieldReward(name="signal_format")]
-    weights = [1 - form, form]
+    right: list[Reward] = [OutcomeReward()]
     if judge is not None:
-        kinds = tuple(judged)
-        terms[0] = ConditionalReward(reward=right, when=TaskKindIs(kinds=kinds, invert=True))
-        terms.append(JudgedReward(judge=judge, where=TaskKindIs(kinds=kinds)))
-        weights.append(1 - form)
+        others = TaskKindIs(kinds=tuple(judged), invert=True)
+        right = [ConditionalReward(reward=right[0], when=others)]
+        right.append(JudgedReward(judge=judge, where=others.but(invert=False)))
     choice = KindCurriculum(levels=tuple(map(tuple, levels)), batches=batches, review=review)
-    reward = SumOfRewards(terms=terms, weights=weights)
+    weights = [1 - form] * len(right) + [form]
+    reward = SumOfRewards(terms=[*right, FieldReward(name="signal_format")], weights=weights)
     return grpo(group=group, clip=clip, kl=kl).but({"reward": reward, "sampling.choice": choice})

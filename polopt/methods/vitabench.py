@@ -26,18 +26,18 @@ from polopt.metrics.policy_trials import TRIAL_ROWS, PolicyTrials
 def vitabench(*, k: Sequence[int] = (), level: float = 0.95) -> Reliability:
     """Of task t with n_t trials, c_t of them successes, means over tasks of
 
-        avg = c_t / n_t,   pass@k = 1 - C(n_t - c_t, k) / C(n_t, k),   pass^k = C(c_t, k) / C(n_t, k)
+        p_t = c_t / n_t,   u_t = 1 - C(n_t - c_t, k) / C(n_t, k),   v_t = C(c_t, k) / C(n_t, k),
 
-    and, where trials have one, of the share of their rubric that is met. pass@k and pass^k are without bias, and
-    pass^k <= avg <= pass@k; how far they lie apart tells how much of an agent's success is luck. Of each policy, with
-    intervals over tasks.
+    named avg, pass@k and pass^k, and, where trials have one, of the share of their rubric that is met. pass@k and
+    pass^k are without bias, and pass^k <= avg <= pass@k; how far they lie apart tells how much of an agent's success is
+    luck. Of each policy, with intervals over tasks.
 
     k: the numbers of trials; none given means 1, 2, 4, 8, ... up to the fewest trials of a task.
     level: of the intervals.
 
-    A trial that a model judged by a rubric is `rewards.SlidingRubric`'s: it reads a conversation in windows and keeps
-    what is met, as the paper's evaluator does. The authors' program takes a reward of exactly 1 for a success, and
-    limits k to the fewest trials of a task, as here.
+    A trial that a model judged by a rubric is `rewards.judges.SlidingRubric`'s: it reads a conversation in windows and
+    keeps what is met, as the paper's evaluator does. The authors' program takes a reward of exactly 1 for a success,
+    and limits k to the fewest trials of a task, as here.
     """
     return Reliability(k=tuple(k), level=level)
 

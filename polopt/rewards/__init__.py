@@ -18,13 +18,8 @@ from polopt.rewards.judged import JudgedReward
 from polopt.rewards.judges import (
     EnsembleJudge,
     HTTPJudge,
-    HTTPWindowJudge,
     Judge,
     LearnedJudge,
-    RubricResult,
-    SlidingRubric,
-    Window,
-    WindowJudge,
 )
 from polopt.rewards.length import LinearLength, RelativeLength
 from polopt.rewards.outcomes import EnvironmentReward, FieldReward, OutcomeReward
@@ -56,7 +51,6 @@ __all__ = [
     "HTTPGrader",
     "HTTPJudge",
     "HTTPMeta",
-    "HTTPWindowJudge",
     "HasBlock",
     "Item",
     "Judge",
@@ -80,14 +74,10 @@ __all__ = [
     "RelativeLength",
     "Reward",
     "RewardPreference",
-    "RubricResult",
     "RubricReward",
     "ScaledReward",
-    "SlidingRubric",
     "SumOfRewards",
     "WinRate",
-    "Window",
-    "WindowJudge",
     "geometric_mean",
     "least",
 ]

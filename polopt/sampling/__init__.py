@@ -61,7 +61,6 @@ from polopt.sampling.task_table import TaskTable
 from polopt.sampling.temperature import EntropyTemperature
 from polopt.sampling.transitions import TransitionReplay, marked, spanning, successors, transition_rows
 from polopt.sampling.tree_search import SearchNode, StepPairs, TreeSearch
-from polopt.sampling.turn_branches import TurnBranches
 
 __all__ = [
     "AveragedPolicy",
@@ -131,7 +130,6 @@ __all__ = [
     "TrajectoryWeights",
     "TransitionReplay",
     "TreeSearch",
-    "TurnBranches",
     "UncertainTokens",
     "UniformTasks",
     "UniqueAnswers",

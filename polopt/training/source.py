@@ -198,7 +198,9 @@ class LanguageSource:
         return [row.reward for row in rows]
 
     def demonstrate(self, rows: int) -> Experience:
-        return self._shown(self.player.demonstrate(self._tasks(self._next(rows))))
+        numbers = self._next(rows)
+        shown = self._shown(self.player.demonstrate(self._tasks(numbers)))
+        return shown.replace(extras={"index": torch.tensor(numbers, device=shown.device)})
 
     def demonstrate_groups(self, experience: Experience) -> Experience:
         chosen = ops.group_first(experience.group)

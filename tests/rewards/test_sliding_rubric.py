@@ -6,7 +6,7 @@ import pytest
 from chat_server import served
 
 from polopt.backends import Chat
-from polopt.rewards import HTTPWindowJudge, SlidingRubric
+from polopt.rewards.judges import HTTPWindowJudge, SlidingRubric
 
 RUBRIC = ("orders tea", "pays", "says thanks")
 

@@ -23,7 +23,12 @@ SMALL: dict[str, dict[str, Any]] = {
     # Tasks without tools, where an answer's tokens stand for the place of its call.
     "aspo-tir": {"but": {"credit.plus.position": {"part": "features.DecisionCount"}}, "tasks": DIGITS, "limit": 3},
     "bupo": {"layer": 1, "batches": 1},
-    # Tasks without forms and judgements, where the outcome stands for them.
+    # Tasks without forms and judgements, where the outcome stands for them; of two kinds in turn.
+    "craft-gui": {
+        "but": {"reward.terms": [{"part": "rewards.OutcomeReward"}] * 2, "sampling.choice.batches": 1},
+        "tasks": {"kind": "chains", "steps": [1, 2], "letters": 2, "train": 500, "heldout": 20},
+        "limit": 4,
+    },
     "gui-r1": {"but": {"reward.terms": [{"part": "rewards.OutcomeReward"}] * 2}, "tasks": DIGITS, "limit": 3},
     # What reads four blocks of the answer pays nothing to a policy that writes none.
     "gtalign": {"blocks": False},
@@ -37,6 +42,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "reseek": {"but": {"reward.terms": [{"part": "rewards.OutcomeReward"}] * 4}, "tasks": DIGITS, "limit": 3},
     "rex-rag": {"texts": ["2", "4"]},
     # Its tasks name the function that a unit test is for, and its answers are longer.
+    "tapo-tool": {"but": {"reward.terms": [{"part": "rewards.OutcomeReward"}]}, "tasks": DIGITS, "limit": 3},
     "rlsqm": {"tasks": {"kind": "unit-tests", "train": 500, "heldout": 20}, "limit": 40},
     "sdpo": {"but": {"teacher.hint.wording": " as {answer}"}},
     "srpo-routing": {"but": {"teacher.hint.wording": " as {answer}"}},

@@ -105,7 +105,7 @@ class HTTPWindowJudge(WindowJudge):
 
     def setup(self) -> None:
         if "{window}" not in self.template or "{rubric}" not in self.template:
-            raise ValueError("rewards.HTTPWindowJudge: template must have the places {window} and {rubric}")
+            raise ValueError("rewards.judges.HTTPWindowJudge: template must have the places {window} and {rubric}")
         for name in ("judged", "unread"):
             self.register_buffer(name, torch.zeros((), dtype=torch.int64))
 
@@ -139,7 +139,7 @@ class SlidingRubric(Part):
     def setup(self) -> None:
         if not 0 <= self.overlap < self.window:
             raise ValueError(
-                f"rewards.SlidingRubric: need 0 <= overlap < window, found {self.overlap} and {self.window}"
+                f"rewards.judges.SlidingRubric: need 0 <= overlap < window, found {self.overlap} and {self.window}"
             )
 
     def forward(
@@ -158,8 +158,8 @@ class SlidingRubric(Part):
         texts = [""] * len(conversations) if tasks is None else list(tasks)
         if not len(conversations) == len(rubrics) == len(texts):
             raise ValueError(
-                f"rewards.SlidingRubric: {len(conversations)} conversations need as many rubrics and tasks, found "
-                f"{len(rubrics)} and {len(texts)}"
+                f"rewards.judges.SlidingRubric: {len(conversations)} conversations need as many rubrics and tasks, "
+                f"found {len(rubrics)} and {len(texts)}"
             )
         items = [tuple(dict.fromkeys(rubric)) for rubric in rubrics]
         results = [RubricResult(rubric, (False,) * len(rubric), 0, 0) for rubric in items]
