@@ -143,8 +143,8 @@ def pairs_differ_in_one_step() -> Finding:
     )
     return Finding(
         measured={"wrong": float(wrong), "pairs": len(pairs) / 2, "pairs of whole answers": whole},
-        criterion="none wrong, more than 15 pairs from 4 tasks",
-        holds=wrong == 0 and len(pairs) > 30,
+        criterion="none wrong, more than 8 pairs from 4 tasks",
+        holds=wrong == 0 and len(pairs) > 16,
     )
 
 
