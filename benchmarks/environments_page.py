@@ -75,6 +75,7 @@ TURNS = {
     "text-grid": "up to `turns`",
     "retrieval": "up to `turns`",
     "screens": "1",
+    "textworld": "up to `turns`",
     "with-tools": "`calls` more than `of`",
 }
 # By a problem's class: its actions, its horizon, and what is known of the optimum.

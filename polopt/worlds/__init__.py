@@ -34,6 +34,7 @@ from polopt.worlds.second_chance import SecondChanceTasks
 from polopt.worlds.shop import Shop, ShopSession, shop_graph
 from polopt.worlds.text_grid import TextGrid
 from polopt.worlds.texts import read_texts
+from polopt.worlds.textworld_games import TextWorldGames
 from polopt.worlds.tool_use import ToolUse, calculator, python_tool
 from polopt.worlds.tools import ToolSession, described_tools, tool_calls, tool_environment
 from polopt.worlds.unit_tests import UnitTests
@@ -70,6 +71,7 @@ __all__ = [
     "TaskSplit",
     "Tasks",
     "TextGrid",
+    "TextWorldGames",
     "ToolSession",
     "ToolUse",
     "UnitTests",

@@ -1,4 +1,4 @@
-"""Worlds in which a policy acts, from plain data: games, shops, grids, search engines and screens."""
+"""Worlds in which a policy acts, from plain data: games, shops, grids, search engines, screens and adventures."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from polopt.worlds.retrieval import Retrieval
 from polopt.worlds.screens import Screens
 from polopt.worlds.shop import Shop
 from polopt.worlds.text_grid import TextGrid
+from polopt.worlds.textworld_games import TextWorldGames
 from polopt.worlds.world import Count, World
 
 Threshold = Annotated[float, pydantic.Field(gt=0, le=100)]
@@ -102,5 +103,29 @@ class ScreensWorld(World):
     def build(self, seed: int) -> TaskSplit:
         try:
             return Screens.split(train=self.train, heldout=self.heldout, seed=seed, widgets=self.widgets)
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
+
+
+class TextWorldWorld(World):
+    """Finishing quests in text adventures that TextWorld makes on this machine, see `TextWorldGames`."""
+
+    kind: Literal["textworld"] = "textworld"
+    quest: tuple[int, int] = (1, 3)
+    rooms: tuple[int, int] = (2, 3)
+    objects: tuple[int, int] = (2, 4)
+    turns: Count = 10
+    instructions: Literal["last", "all"] = "last"
+    commands: bool = True
+    theme: Literal["house", "basic"] = "house"
+    folder: str | None = None
+    train: Count = 200
+    heldout: Count = 40
+
+    def build(self, seed: int) -> TaskSplit:
+        names = ("quest", "rooms", "objects", "turns", "instructions", "commands", "theme", "folder")
+        settings: dict[str, Any] = {name: getattr(self, name) for name in names}
+        try:
+            return TextWorldGames.split(train=self.train, heldout=self.heldout, seed=seed, **settings)
         except ValueError as error:
             raise ConfigError(str(error)) from None

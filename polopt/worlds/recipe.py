@@ -15,7 +15,14 @@ from polopt.guards.guard import Fallback
 from polopt.names import nearest
 from polopt.part import build
 from polopt.part_names import locate
-from polopt.worlds.acting_worlds import GuessNumberWorld, RetrievalWorld, ScreensWorld, ShopWorld, TextGridWorld
+from polopt.worlds.acting_worlds import (
+    GuessNumberWorld,
+    RetrievalWorld,
+    ScreensWorld,
+    ShopWorld,
+    TextGridWorld,
+    TextWorldWorld,
+)
 from polopt.worlds.chains import Chains
 from polopt.worlds.contract import check_split, own_code
 from polopt.worlds.critic import Critic
@@ -302,6 +309,7 @@ KINDS: dict[str, type[World]] = {
     "text-grid": TextGridWorld,
     "retrieval": RetrievalWorld,
     "screens": ScreensWorld,
+    "textworld": TextWorldWorld,
 }
 
 
