@@ -123,9 +123,7 @@ def test_bad_settings_are_refused(folder: str, monkeypatch: pytest.MonkeyPatch) 
         TextWorldGames(size=1, folder=folder)[1]
     crowded = TextWorldGames(size=1, quest=(9, 9), rooms=(1, 1), objects=(1, 1), folder=folder)
     monkeypatch.setattr(textworld.generator, "make_game", fails)
-    with pytest.raises(
-        ConfigError, match="no quest of 9 commands was found in 1 rooms with 1 objects in 20 tries .no room"
-    ):
+    with pytest.raises(ConfigError, match=r"no quest of 9 commands .* in 20 tries \(no room left\)"):
         crowded[0]
     monkeypatch.setitem(sys.modules, "textworld", None)
     with pytest.raises(ConfigError, match=r"pip install 'polopt\[textworld\]'"):
