@@ -59,6 +59,20 @@ class SearchNode:
                 yield [child, *way]
 
 
+def row_steps(rows: Experience, row: int, length: int | None) -> list[tuple[int, tuple[int, ...]]]:
+    """Returns the column of each step's first decision, and its decided tokens, of a row. length: decisions of a step;
+    None for a turn."""
+    columns = rows.mask[row].nonzero().flatten()
+    tokens = rows.extras["tokens"][row, columns].tolist()
+    key = rows.turn[row, columns].tolist() if length is None else [i // length for i in range(len(tokens))]
+    found: list[tuple[int, tuple[int, ...]]] = []
+    for i, column in enumerate(columns.tolist()):
+        if i == 0 or key[i] != key[i - 1]:
+            found.append((column, ()))
+        found[-1] = (found[-1][0], (*found[-1][1], tokens[i]))
+    return found
+
+
 class TreeSearch(Sampling):
     """Base of sampling by search: one tree for each task, grown by rollouts.
 
@@ -151,17 +165,8 @@ class TreeSearch(Sampling):
         return None
 
     def steps(self, rows: Experience, row: int) -> list[tuple[int, tuple[int, ...]]]:
-        """Returns the column of each step's first decision, and its decided tokens, of a row."""
-        columns = rows.mask[row].nonzero().flatten()
-        tokens = rows.extras["tokens"][row, columns].tolist()
-        turn = rows.turn[row, columns].tolist()
-        key = turn if self.step_length is None else [i // self.step_length for i in range(len(tokens))]
-        found: list[tuple[int, tuple[int, ...]]] = []
-        for i, column in enumerate(columns.tolist()):
-            if i == 0 or key[i] != key[i - 1]:
-                found.append((column, ()))
-            found[-1] = (found[-1][0], (*found[-1][1], tokens[i]))
-        return found
+        """Returns what `row_steps` does, of steps of this length."""
+        return row_steps(rows, row, self.step_length)
 
     def _count(self, rows: Experience, numbers: Sequence[int], roots: Sequence[SearchNode]) -> None:
         """Adds rows to the trees of these roots."""
