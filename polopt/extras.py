@@ -180,6 +180,7 @@ EXTRAS: dict[str, Extra] = {
         Extra("level", _B, "int", "depth of the row's prompt in its tree, from 0", "methods.spo_tree.TreeRollouts"),
         Extra("log_std", ("B", "T", "A"), "float", "logarithm of a decision's standard deviations", "Gaussian heads"),
         Extra("logged", _BT, "bool", "whether the decision is of a log, and not played", "`sampling.FragmentsAndLog`"),
+        Extra("macro", _B, "bool", "whether the row's plan is learned, and not its execution", "methods.himac"),
         Extra("masked", ("B", "T", "1"), "float", "whether a decision is within a program's interval", _CONTROL),
         Extra(
             "mean",

@@ -12,6 +12,7 @@ from polopt.worlds.interpreter import Interpreter
 from polopt.worlds.labelled import LabelledReader, RankedReader
 from polopt.worlds.noisy import NoisyTasks
 from polopt.worlds.pairs import PairReader
+from polopt.worlds.planned import PlannedTasks
 from polopt.worlds.policy_graph import PolicyGraph, PolicyTest, policy_test_rows, policy_violations
 from polopt.worlds.protocol import (
     Episode,
@@ -53,6 +54,7 @@ __all__ = [
     "NoisyTasks",
     "OneAnswer",
     "PairReader",
+    "PlannedTasks",
     "PolicyGraph",
     "PolicyTest",
     "RankedReader",

@@ -30,6 +30,7 @@ from polopt.worlds.file_worlds import DatasetWorld, LabelledWorld, PairsWorld, R
 from polopt.worlds.guarded import GuardedTasks
 from polopt.worlds.interpreter import Interpreter
 from polopt.worlds.noisy import NoisyTasks
+from polopt.worlds.planned import ACT_PROMPT, PLAN_PROMPT, PlannedTasks
 from polopt.worlds.protocol import Tasks, TaskSplit
 from polopt.worlds.reasoning_gym import ReasoningGym
 from polopt.worlds.rulebook import Rulebook
@@ -222,6 +223,20 @@ class ToolUseWorld(WrapperWorld):
         return found
 
 
+class PlannedWorld(WrapperWorld):
+    """The world `of` with a plan before its answers, see `PlannedTasks`. ask: what the prompt ends with. then: what is
+    read after the plan."""
+
+    kind: Literal["with-plan"] = "with-plan"
+    ask: str = PLAN_PROMPT
+    then: str = ACT_PROMPT
+
+    def build(self, seed: int) -> TaskSplit:
+        split = parse_world(self.of).split(seed)
+        both = [PlannedTasks(tasks, ask=self.ask, then=self.then) for tasks in (split.train, split.heldout)]
+        return dataclasses.replace(split, train=both[0], heldout=both[1])
+
+
 class GuardedWorld(WrapperWorld):
     """The tool world `of` with calls that run only if privilege rules allow them, see `GuardedTasks`.
 
@@ -303,6 +318,7 @@ KINDS: dict[str, type[World]] = {
     "noisy": NoisyWorld,
     "second-chance": SecondChanceWorld,
     "guarded": GuardedWorld,
+    "with-plan": PlannedWorld,
     "with-tools": ToolUseWorld,
     "unit-tests": UnitTestsWorld,
     "shop": ShopWorld,
