@@ -48,7 +48,11 @@ def test_every_method_has_a_planted_bug() -> None:
 
 
 # What is said on a tree, where texts are numbers.
-ON_A_TREE: dict[str, dict[str, Any]] = {"gtalign": {"blocks": False}, "rex-rag": {"texts": ["1"]}}
+ON_A_TREE: dict[str, dict[str, Any]] = {
+    "agent-r": {"expansions": 1, "width": 2},  # of several tasks
+    "gtalign": {"blocks": False},
+    "rex-rag": {"texts": ["1"]},
+}
 
 
 @pytest.mark.parametrize("slug", po.slugs("algorithm"))
