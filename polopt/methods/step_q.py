@@ -29,7 +29,7 @@ from polopt.support import PLAIN, Support
     changes="DPO on steps of the best paths that an agent's searches found, for a model that ranks the agent's "
     "candidates in each turn.",
     room="sampling",
-    tier="faithful",
+    tier="proven",
 )
 def step_q(
     *,

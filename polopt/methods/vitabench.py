@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from polopt.method import Paper, method
-from polopt.metrics import Measured, Metric, MetricError, ResultTable, pass_all_k, pass_at_k, rate_interval
+from polopt.metrics import Measured, Metric, MetricError, pass_all_k, pass_at_k, rate_interval
 from polopt.metrics.policy_trials import TRIAL_ROWS, PolicyTrials
 
 
@@ -73,17 +73,11 @@ class Reliability(Metric):
             for name, rate in rates.items()
         }
         values = {f"{policy}, {name}": float(x.mean()) for policy, rates in found.items() for name, x in rates.items()}
-        names = list(dict.fromkeys(name for rates in found.values() for name in rates))
-        shown = [
-            (policy, *(f"{values[key]:.3f}" if (key := f"{policy}, {name}") in values else "" for name in names))
-            for policy in sorted(found, key=lambda policy: -values[f"{policy}, avg"])
-        ]
-        table = ResultTable("Policies", ("policy", *names), tuple(shown), "means over tasks")
         rows = {policy: rates["avg"] for policy, rates in found.items()}
         cautions = []
         if len({tuple(data.tasks(policy)) for policy in found}) > 1:
             cautions.append("policies were tried on different tasks, so that their means are not comparable")
-        return Measured(values, intervals, rows, tuple(cautions), (table,))
+        return Measured(values, intervals, rows, tuple(cautions))
 
     def rates(self, data: PolicyTrials, policy: str) -> dict[str, np.ndarray]:
         """Returns the measures of a policy by task, [tasks] each."""

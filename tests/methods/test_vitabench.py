@@ -39,7 +39,6 @@ def test_numbers_by_hand(tmp_path) -> None:
         }
     )
     assert found.cautions == ("policies were tried on different tasks, so that their means are not comparable",)
-    assert [row[0] for row in found.tables[0].rows] == ["a", "b"]
     assert found.rows["a"].tolist() == [0.5, 1.0]
     assert found.intervals["a, avg"].n == 2
 
