@@ -13,7 +13,6 @@ from battery import public_parts
 from test_battery import KINDS
 
 import polopt as po
-from polopt.backends import Chat
 from polopt.credit import (
     GAE,
     ConstantAdvantage,
@@ -25,7 +24,6 @@ from polopt.credit import (
     WhitenedAdvantage,
 )
 from polopt.features.groupings import SamePrompt
-from polopt.methods.agent_r import ChatErrorLocator
 from polopt.methods.bupo import LayerRatio
 from polopt.methods.rover import ValueRegression
 from polopt.methods.srpo_routing import TeacherCertainty
@@ -51,10 +49,9 @@ from polopt.teachers import Feedback, First, SelfTeacher, Sibling
 ROOMS = (po.credit, po.features, po.objectives, po.rewards, po.sampling, po.teachers)
 EXAMPLES = {type(part): part for rows, _ in KINDS for row in rows.values() for part in row.part.parts()}
 EXAMPLES |= {type(part): part for slug in po.slugs("algorithm") for part in po.method(slug).parts()}
-EXAMPLES[First] = First(hints=[Sibling(), Feedback()])
-EXAMPLES[po.backends.FolderPool] = po.backends.FolderPool(path="pool")
-EXAMPLES[ChatErrorLocator] = ChatErrorLocator(chat=Chat(url="http://localhost:1", model="m"))
-EXAMPLES[po.sampling.ConsecutiveTasks] = po.sampling.ConsecutiveTasks(each=2)
+asks = po.methods.agent_r.ChatErrorLocator(chat=po.backends.Chat(url="http://localhost:1", model="m"))
+others = (First(hints=[Sibling(), Feedback()]), po.backends.FolderPool(path="pool"), asks)
+EXAMPLES |= {type(part): part for part in (*others, po.sampling.ConsecutiveTasks(each=2))}
 EXPORTED = public_parts(*ROOMS)
 
 

@@ -29,6 +29,7 @@ from polopt.problems.poker import kuhn_poker, leduc_poker
 from polopt.problems.preference_game import PreferenceGame, preference_game, random_preference_game
 from polopt.problems.preference_transfer import PreferenceTransfer, TransferError, preference_transfer
 from polopt.problems.protocol import ExactProblem
+from polopt.problems.tool_plans import PlanError, ToolPlans, tool_plans
 
 __all__ = [
     "PROBLEMS",
@@ -49,12 +50,14 @@ __all__ = [
     "JustifiedDecisions",
     "Mechanism",
     "OfflineChoices",
+    "PlanError",
     "PreferenceAlignment",
     "PreferenceGame",
     "PreferenceTransfer",
     "RewardAlignment",
     "RewardDesign",
     "TabularMDP",
+    "ToolPlans",
     "TransferError",
     "UnknownProblem",
     "data_cleaning",
@@ -75,4 +78,5 @@ __all__ = [
     "random_hiring",
     "random_preference_game",
     "reward_design",
+    "tool_plans",
 ]

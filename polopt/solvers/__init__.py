@@ -1,6 +1,7 @@
 """Solvers of exact problems, matrix-free linear solvers, and implicit gradients through an inner optimisation."""
 
 from polopt.solvers.alpharank import AlphaRank
+from polopt.solvers.best_first import BestFirst, PlanCost, RememberedCost, TrueCost
 from polopt.solvers.bilevel import (
     BilevelDescent,
     DirectGradient,
@@ -77,6 +78,7 @@ __all__ = [
     "AlphaRank",
     "AveragedOpponent",
     "BellmanRegression",
+    "BestFirst",
     "BilevelDescent",
     "ChoiceEstimates",
     "ChoiceLikelihood",
@@ -113,6 +115,7 @@ __all__ = [
     "Opponent",
     "OwnMixture",
     "PessimisticValueIteration",
+    "PlanCost",
     "PositiveRegretSum",
     "PowerWeight",
     "PreferenceJudge",
@@ -124,12 +127,14 @@ __all__ = [
     "RegretMatching",
     "RegretMinimizer",
     "RegretSum",
+    "RememberedCost",
     "SignalModel",
     "Solver",
     "StepSize",
     "TrackedHypergradient",
     "TransferFindings",
     "TransferReward",
+    "TrueCost",
     "UtilityJudge",
     "WeightedImitation",
     "explore_then_commit",
