@@ -211,7 +211,7 @@ _waiting: dict[str, list[Any]] = {}
 
 
 def _interpreter(file: str) -> Any:
-    if _waiting.get(file):
+    with contextlib.suppress(KeyError, IndexError):  # another thread may have taken the last one
         return _waiting[file].pop()
     package = textworld()
     names = ("description", "admissible_commands", "policy_commands", "won", "lost", "score", "max_score")
