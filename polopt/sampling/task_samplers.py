@@ -143,6 +143,7 @@ class KindCurriculum(TaskSampler):
                 f"{self.batches}, {self.review} and {[list(kinds) for kinds in self.levels]}"
             )
         self.register_buffer("learned", torch.zeros((), dtype=torch.int64))
+        self._count = max(1, len(self.levels))  # of the source's kinds, once they are known
 
     def refusals(self, situation: Situation) -> Iterator[str]:
         unknown = {kind for kinds in self.levels for kind in kinds} - set(situation.kinds)
@@ -163,7 +164,8 @@ class KindCurriculum(TaskSampler):
 
     def forward(self, source: KindSource, count: int) -> Tensor:
         levels = [tuple(kinds) for kinds in self.levels] or [(kind,) for kind in source.kinds]
-        stage = self.stage(len(levels))
+        self._count = len(levels)
+        stage = self.stage(self._count)
         earlier = tuple(kind for kinds in levels[:stage] for kind in kinds)
         again = round(self.review * count) if earlier else 0
         needs = ((levels[stage], count - again), (earlier, again))
@@ -189,6 +191,5 @@ class KindCurriculum(TaskSampler):
         self.get_buffer("learned").add_(1)
 
     def batch_metrics(self, experience: Experience) -> dict[str, float]:
-        """Returns the number of the batch's stage; where levels are not named, of as many as there are batches for."""
-        learned = int(self.get_buffer("learned"))
-        return {"choice/stage": float(self.stage(len(self.levels) or 1 + learned // self.batches))}
+        """Returns the number of the batch's stage, from 0."""
+        return {"choice/stage": float(self.stage(self._count))}
