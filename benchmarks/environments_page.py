@@ -91,6 +91,7 @@ FACTS = {
     "HiringProblem": ("a finite set, after agents' signals", "1 decision", "yes"),
     "PreferenceGame": ("a finite set of answers", "1 answer", "yes"),
     "DataCleaning": ("none: two levels of a loss", "–", STATIONARY),
+    "ToolPlans": ("the calls that may follow", "until a plan is a goal", "yes"),
     "ExponentialBilevel": ("none: two levels of a loss", "–", STATIONARY),
 }
 

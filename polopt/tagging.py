@@ -79,7 +79,7 @@ def _learns_values(algorithm: Algorithm) -> bool:
 
 
 def _filter(algorithm: Algorithm) -> set[str]:
-    return _declared("filter", [*algorithm.sampling.filters, *algorithm.select]) or {"none"}
+    return _declared("filter", [algorithm.sampling, *algorithm.sampling.filters, *algorithm.select]) or {"none"}
 
 
 def _update_rule(algorithm: Algorithm) -> set[str]:

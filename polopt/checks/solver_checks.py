@@ -25,12 +25,14 @@ from polopt.problems import (
     OfflineChoices,
     PreferenceGame,
     PreferenceTransfer,
+    ToolPlans,
     game_of,
     justified_decisions,
     offline_choices,
     preference_transfer,
     random_hiring,
     random_preference_game,
+    tool_plans,
 )
 from polopt.problems.games import History, Rules
 from polopt.solvers import Solver
@@ -199,6 +201,21 @@ def _hiring_pair(seed: int) -> tuple[ExactProblem, ExactProblem]:
     return problem, shuffled
 
 
+def _plans_pair(seed: int) -> tuple[ExactProblem, ExactProblem]:
+    """Nodes of each depth in another order."""
+    problem, g = tool_plans(depth=3, branching=3, tools=5, memory=2, seed=seed), torch.Generator().manual_seed(seed)
+    depth = torch.tensor([len(problem.plan(node)) for node in range(len(problem.parent))])
+    order = (depth + torch.rand(len(depth), generator=g)).argsort()  # new number -> old one
+    number = order.argsort()
+    parent = problem.parent[order]
+    shuffled = dataclasses.replace(
+        problem,
+        parent=torch.where(parent >= 0, number[parent.clamp(min=0)], -1),
+        **{name: getattr(problem, name)[order] for name in ("call", "cost", "goal", "chance")},
+    )
+    return problem, shuffled
+
+
 # Class of problems -> a random one from a seed, and the same with its entries in another order.
 EXAMPLES: dict[type, Callable[[int], tuple[ExactProblem, ExactProblem]]] = {
     ExtensiveGame: _game_pair,
@@ -208,6 +225,7 @@ EXAMPLES: dict[type, Callable[[int], tuple[ExactProblem, ExactProblem]]] = {
     JustifiedDecisions: _justified_pair,
     OfflineChoices: _choices_pair,
     PreferenceTransfer: _transfer_pair,
+    ToolPlans: _plans_pair,
 }
 
 

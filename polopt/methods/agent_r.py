@@ -144,7 +144,7 @@ class RevisedPaths(TreeSearch):
     `extras["revised"]` [B] marks joined paths.
     """
 
-    tags = frozenset({"data_source=self"})
+    tags = frozenset({"data_source=self", "filter=outcome"})
 
     good: float = 0.5
     gap: float = 0.2

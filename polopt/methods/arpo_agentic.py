@@ -41,7 +41,7 @@ from polopt.support import Support
 def arpo_agentic(
     *,
     group: int = 16,
-    first: int = 8,
+    first: int | None = None,
     base: float = 0.5,
     slope: float = 0.34,
     tokens: int = 20,
@@ -57,6 +57,7 @@ def arpo_agentic(
 
     H_t the mean entropy of the turn's first decisions, until a group has `group` rows; then GRPO's z-score over them.
 
+    first: None for half of the group, 8 of 16 in the paper.
     shared: "soft" gives every row its own advantage, so that a token of d rows has the sum of theirs; "hard" gives it
         their mean in each of them. Where rows weigh alike the gradients of both are equal.
     leaf: "uniform" as in the paper: uncertain beginnings have more rows, and count more in mean and gradient; "inverse"
@@ -68,7 +69,8 @@ def arpo_agentic(
     Qwen. Their reward, token F1 with a tenth more for using both tools and -1 for a wrong form, is the world's. Of one
     turn it is GRPO. Another paper with the same short name is `arpo-replay`.
     """
-    sampling = TurnBranches(group=group, first=first, base=base, slope=slope, tokens=tokens, each=each)
+    initial = max(1, group // 2) if first is None else first
+    sampling = TurnBranches(group=group, first=initial, base=base, slope=slope, tokens=tokens, each=each)
     unit: Literal["leaf", "row"] = "leaf" if leaf == "inverse" else "row"
     credit = RelativeAdvantage(baseline=GroupMean(unit=unit), scale=GroupStd(unit=unit))
     weighted = WeightedSum(shares=[WeightedAdvantage(credit=credit, weight=RowField(name="leaf_weight"))])

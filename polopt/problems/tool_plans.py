@@ -58,12 +58,12 @@ class ToolPlans:
 
     @functools.cached_property
     def children(self) -> list[list[int]]:
-        """The nodes that add a call to each node's plan."""
+        """The nodes that add a call to each node's plan, in the order of the tools."""
         found: list[list[int]] = [[] for _ in range(len(self.parent))]
         for node, parent in enumerate(self.parent.tolist()):
             if parent >= 0:
                 found[parent].append(node)
-        return found
+        return [sorted(nodes, key=lambda node: int(self.call[node])) for nodes in found]
 
     def plan(self, node: int) -> Plan:
         """Returns the tools of a node's plan, in order."""
@@ -112,9 +112,9 @@ class ToolPlans:
         excess = spent - float(self.remaining[0]) if done else float("inf")
         return {"excess": max(0.0, excess), "cost": spent, "calls": float(len(self.plan(node)))}
 
-    def table(self, solution: Tensor) -> dict[str, list[str]]:
-        """Converts a plan to plain data: its calls in order."""
-        return {"calls": [f"tool {tool}" for tool in self.plan(int(solution))]}
+    def table(self, solution: Tensor) -> dict[str, dict[str, float]]:
+        """Converts a plan to plain data: the tool of each call, with probability 1."""
+        return {f"call {number}": {f"tool {tool}": 1.0} for number, tool in enumerate(self.plan(int(solution)), 1)}
 
 
 def tool_plans(

@@ -5,21 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from polopt.sampling.diversity import edit_distance
+from polopt.sequences import common_subsequence
 
 
 def edit_ratio(a: Sequence[int], b: Sequence[int]) -> float:
     """Returns `edit_distance` over the longer length: 0 for equal sequences, 1 for sequences without a common token."""
     return edit_distance(a, b) / max(len(a), len(b), 1)
-
-
-def common_subsequence(a: Sequence[int], b: Sequence[int]) -> int:
-    """Length of the longest common subsequence, with gaps."""
-    row = [0] * (len(b) + 1)
-    for x in a:
-        corner = 0
-        for j, y in enumerate(b, 1):
-            corner, row[j] = row[j], corner + 1 if x == y else max(row[j], row[j - 1])
-    return row[-1]
 
 
 def rouge_l(a: Sequence[int], b: Sequence[int]) -> float:

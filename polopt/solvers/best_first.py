@@ -10,7 +10,7 @@ from torch import Tensor
 
 from polopt.part import Part
 from polopt.problems.tool_plans import ToolPlans
-from polopt.sampling.similar import common_subsequence
+from polopt.sequences import common_subsequence
 from polopt.solvers.solver import Solver, State
 
 
@@ -117,7 +117,7 @@ class BestFirst(Solver):
         if int(state["found"]) >= 0 or not len(state["frontier"]):
             return dict(state)
         nodes, total = state["frontier"].tolist(), state["total"].tolist()
-        at = min(range(len(nodes)), key=lambda i: (total[i], -len(problem.plan(nodes[i])), nodes[i]))
+        at = min(range(len(nodes)), key=lambda i: (total[i], -len(problem.plan(nodes[i])), problem.plan(nodes[i])))
         node, left = nodes[at], torch.arange(len(nodes)) != at
         found = {name: state[name][left] for name in ("frontier", "spent", "total")}
         if problem.goal[node]:
@@ -153,8 +153,11 @@ class BestFirst(Solver):
         """Returns the finished plan's node, or that of the lowest g + h on the frontier, [1]."""
         if int(state["found"]) >= 0:
             return state["found"].reshape(1)
-        best = int(state["total"].argmin()) if len(state["total"]) else 0
-        return state["frontier"][best : best + 1] if len(state["frontier"]) else torch.zeros(1, dtype=torch.int64)
+        if not len(state["frontier"]):
+            return torch.zeros(1, dtype=torch.int64)
+        pairs = zip(state["total"].tolist(), state["frontier"].tolist(), strict=True)
+        best = min(pairs, key=lambda pair: (pair[0], problem.plan(pair[1])))
+        return torch.tensor([best[1]])
 
 
 def imagined(problem: ToolPlans, node: int) -> int:

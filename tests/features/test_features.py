@@ -43,6 +43,7 @@ from polopt.features import (
     TokenMask,
     TopGroups,
     TurnCount,
+    WellFormed,
     WholeBatch,
 )
 from polopt.worlds import Task
@@ -53,6 +54,7 @@ FEATURES = [
     Logistic(of=SuccessRate(within=SamePrompt())),
     *(AnswerMatches(pattern="b"), IsCorrect(threshold=0.5), IsDemonstration(), LongerThan(than=2), HasTeacher()),
     *(SignalAbove(name="x"), SolvedGroups(right=IsCorrect(threshold=0.5)), TaskKindIs(kinds=("sum",)), TopGroups()),
+    *(WellFormed(), WellFormed(invert=True)),
     *(FieldMask(name="flag"), FieldMask(name="window", unit="token"), Finished(), HasTeacher(below=0.4, invert=True)),
     *(SameKind(), SameMeaning(), SamePrompt(), SameTask(), WholeBatch(), Strata(by=DecisionCount())),
 ]
@@ -68,6 +70,7 @@ def batch() -> po.Experience:
             **e.extras,
             "answer": [("a", "b", "ab")[i % 3] for i in range(rows)],
             "calls": torch.rand(rows, generator=number),
+            "signal_malformed": torch.randint(2, (rows,), generator=number).double(),
             "window": torch.rand(e.mask.shape, generator=number) > 0.5,
             "flag": torch.rand(rows, generator=number) > 0.5,
             "has_teacher_signal": torch.rand(rows, generator=number) > 0.5,

@@ -34,7 +34,7 @@ def test_a_problem_by_hand() -> None:
     assert problem.remaining.tolist() == [3.0, 5.0, 1.0, 0.0, 0.0]
     assert problem.measure(torch.tensor([3])) == {"excess": 3.0, "cost": 6.0, "calls": 2.0}
     assert problem.measure(torch.tensor([1])) == {"excess": math.inf, "cost": 1.0, "calls": 1.0}
-    assert problem.table(torch.tensor([4])) == {"calls": ["tool 1", "tool 2"]}
+    assert problem.table(torch.tensor([4])) == {"call 1": {"tool 1": 1.0}, "call 2": {"tool 2": 1.0}}
     # By cost alone: the empty plan, the cheap call and the dear one are extended before the cheap goal.
     assert problem.uniform_expansions == 3
     solver = BestFirst(cost=TrueCost())

@@ -30,6 +30,7 @@ PLAIN = Situation(
     limit=100,
     turns=1,
     solutions=["2", None],
+    kinds=["digits"],
     fields=frozenset(),
     tokens=len,
     block=lambda block: ["wte"],

@@ -39,7 +39,7 @@ def test_calls_come_before_the_answer() -> None:
     assert episode.reset() == task.prompt
     step = episode.step(call("double", number=21) + call("calculator", expression="6*7"))
     assert (step.observation, step.reward, step.over) == ("42\n42", 0.0, False)
-    assert step.info["signals"] == {"calls": 2.0, "first_call": 0.0}
+    assert step.info["signals"] == {"calls": 2.0, "first_call": 0.0, "malformed": 0.0}
     assert episode.step(call("double", number=500)).observation == "error: double: too large"
     assert "there is no tool rm" in episode.step(call("rm")).observation
     wrong = 1 if task.row["number"] > 1 else 2
@@ -52,9 +52,10 @@ def test_calls_come_before_the_answer() -> None:
         True,
         task.row["number"],
     )
-    assert step.info["signals"] == {"calls": 4.0, "first_call": 0.0}
+    assert step.info["signals"] == {"calls": 4.0, "first_call": 0.0, "malformed": 0.0}
     episode.reset()
-    assert episode.step(str(task.row["number"])).info["signals"] == {"calls": 0.0, "first_call": -1.0}
+    last = episode.step(str(task.row["number"]))
+    assert last.info["signals"] == {"calls": 0.0, "first_call": -1.0, "malformed": 0.0}
 
 
 numbers = st.one_of(st.integers(0, 99).map(str), st.decimals("0.01", 9, places=2).map(str))
