@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from polopt.experience import Experience
+from polopt.part_names import name_of
 from polopt.sampling.parts import RolloutRequest, Sampling, TaskSampler, UniformTasks
 from polopt.support import Support
 
@@ -45,18 +46,21 @@ class SearchNode:
         self.value += (outcome - self.value) / self.visits
 
     def walk(self) -> Iterator[SearchNode]:
-        """Yields this node and all below it."""
-        yield self
-        for child in self.children.values():
-            yield from child.walk()
+        """Yields this node and all below it, without recursion: answers may have thousands of steps."""
+        waiting = [self]
+        while waiting:
+            node = waiting.pop()
+            yield node
+            waiting += reversed(node.children.values())
 
     def leaves(self) -> Iterator[list[SearchNode]]:
         """Yields the ways from here to the ends of episodes, as nodes after this one."""
-        for child in self.children.values():
-            if child.column < 0:
-                yield [child]
-            for way in child.leaves():
-                yield [child, *way]
+        waiting: list[tuple[SearchNode, list[SearchNode]]] = [(self, [])]
+        while waiting:
+            node, way = waiting.pop()
+            if way and node.column < 0:
+                yield way
+            waiting += [(child, [*way, child]) for child in reversed(node.children.values())]
 
 
 def row_steps(rows: Experience, row: int, length: int | None) -> list[tuple[int, tuple[int, ...]]]:
@@ -84,7 +88,7 @@ class TreeSearch(Sampling):
 
     Q the mean outcome of the child's rows and N their number, until a node that is not expanded; ways that have nothing
     left to expand are passed over. Steps with equal tokens are one child. All tasks of a batch are searched side by
-    side, as many as rows of expansions x width fit into the batch.
+    side, as many as rows of expansions x width fit into the batch, and at least one.
 
     step_length: decisions of a step; None for a turn. A world must answer equal actions equally.
     choice: selects the tasks.
@@ -109,7 +113,7 @@ class TreeSearch(Sampling):
             or (self.step_length is not None and self.step_length < 1)
         ):
             raise ValueError(
-                f"{type(self).__name__}: need expansions, width and step_length >= 1 and exploration >= 0, found "
+                f"{name_of(type(self))}: need expansions, width and step_length >= 1 and exploration >= 0, found "
                 f"{self.expansions}, {self.width}, {self.step_length} and {self.exploration}"
             )
 
