@@ -48,8 +48,10 @@ def _after(tree: TokenTree, policy: LinearPolicy, allowed: Callable[[int, Sequen
     trials=5,
     seeds=10,
     cost="slow",
+    refuted=True,
     note="8 locks of four places with 2 actions, 9 turns; 12 batches of searches of 32 rollouts each. Success after "
-    "three wrong turns is exact: over all answers that begin with three actions that are wrong at the first place.",
+    "three wrong turns is exact: over all answers that begin with three actions that are wrong at the first place."
+    " It led by 0.09 on two seeds that were looked at first; ten others do not show it.",
 )
 def recovers(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
     tree, policy = _locks(seed)

@@ -64,7 +64,9 @@ PROBLEM = (
     trials=5,
     seeds=10,
     cost="slow",
-    note=PROBLEM,
+    refuted=True,
+    note=PROBLEM
+    + " Branches save a quarter of the tokens here: it leads by 0.04 at smaller step sizes, and GRPO catches up.",
 )
 def learns_more(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
     return _learned(algorithm, seed, step_size)
@@ -81,7 +83,9 @@ def learns_more(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[st
     trials=5,
     seeds=10,
     cost="slow",
-    note=PROBLEM + " Branching anywhere is about as frequent as ARPO's.",
+    refuted=True,
+    note=PROBLEM
+    + " Branching anywhere is about as frequent as ARPO's. Branches before a turn that is sure are as good.",
 )
 def where_it_is_uncertain(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
     return _learned(algorithm, seed, step_size)

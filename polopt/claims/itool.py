@@ -64,9 +64,11 @@ def whole_answers() -> Algorithm:
     trials=3,
     seeds=10,
     cost="slow",
+    refuted=True,
     note="24 calls of 4 parts with 4 values each; one parameter of one function is right in 0.08, all else in 0.85. 30 "
     "batches of 768 rollouts: as pairs of answers, or as searches of 32 rollouts on the 24 hardest of 48 draws. The "
-    "loss is DPO's on both sides.",
+    "loss is DPO's on both sides."
+    " A pair of whole answers takes two rollouts, one of steps four or more.",
 )
 def learns_fragments(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
     tree, policy, lacking = _calls(seed)
