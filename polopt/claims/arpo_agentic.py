@@ -60,7 +60,6 @@ PROBLEM = (
     controls={"GRPO": lambda: grpo(group=16, kl=0.0)},
     step_sizes=STEP_SIZES,
     criteria=[More("success", by=0.02)],
-    budget="tokens",
     trials=5,
     seeds=10,
     cost="slow",
@@ -79,7 +78,6 @@ def learns_more(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[st
     controls={"random branching": lambda: arpo_agentic(slope=0.0, base=0.67)},
     step_sizes=STEP_SIZES,
     criteria=[More("success", by=0.01)],
-    budget="tokens",
     trials=5,
     seeds=10,
     cost="slow",
@@ -93,12 +91,12 @@ def where_it_is_uncertain(algorithm: Algorithm, *, seed: int, step_size: float) 
 
 def _learned(algorithm: Algorithm, seed: int, step_size: float) -> dict[str, float]:
     tree, policy = _tools(seed)
-    tokens, value = 0.0, 0.0
+    spent, value = 0, 0.0
     for _, source in training(algorithm, tree, policy, rate=step_size, rows=PROMPTS, seed=seed):
-        if source.decided > BUDGET:
+        if source.decided > BUDGET:  # a batch that would go beyond it does not count
             break
-        tokens, value = min(float(BUDGET), float(source.decided)), tree.value(policy).item()
-    return {"success": value, "tokens": round(tokens, -4)}
+        spent, value = source.decided, tree.value(policy).item()
+    return {"success": value, "share of the tokens": spent / BUDGET}
 
 
 def _uncertain() -> tuple[TokenTree, TabularPolicy]:

@@ -101,10 +101,8 @@ class TextWorldGames:
             )
         textworld()
         self.size, self.quest, self.rooms, self.objects, self.turns = size, quest, rooms, objects, turns
-        self.instructions, self.commands, self.theme, self.seed, self.heldout = (
-            *(instructions, commands, theme),
-            *(seed, heldout),
-        )
+        self.instructions, self.commands, self.theme = instructions, commands, theme
+        self.seed, self.heldout = seed, heldout
         self.folder = default_folder() if folder is None else Path(folder)
 
     @classmethod
