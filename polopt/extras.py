@@ -234,6 +234,7 @@ EXTRAS: dict[str, Extra] = {
         Extra("row_reward", _B, "float", "reward of rows without decisions, where reward is [B, T]", "rewards.Reward"),
         Extra("sampled", _B, "int", "number of the batch in which the row was sampled", "sampling.SuccessReplay"),
         Extra("seat", _B, "int", "place of the row among those of its group, from 0", "methods.rso.RejectionSampled"),
+        Extra("section", _BT, "int", "what an answer decides there, as `polopt.sections` numbers it", _LANGUAGE),
         Extra("skill", ("B", "T", "K"), "float", "skill that the policy was given for the episode", _CONTROL),
         Extra("skipped", _B, "int", "shared groups that were passed over", "methods.sapo_swarm.Swarm"),
         Extra("solved", _B, "bool", "whether the row's task was solved", _LANGUAGE),
@@ -253,6 +254,7 @@ EXTRAS: dict[str, Extra] = {
         Extra("thought", _BT, "bool", "decisions that are mixtures", "policies.mixture"),
         Extra("tokens", _BT, "int", "token ids, decided and read, -1 behind the row", _LANGUAGE),
         Extra("turn_state", _BT, "int", "number of what was read before the decision's turn", _LANGUAGE),
+        Extra("valued", _BT, "bool", "decisions at which the critic has a target", "methods.hiper"),
         Extra("version", _B, "int", "version of the weights that drew the row's last decision", "workers of a cluster"),
         Extra("window", _BT, "bool", "decisions taken in this batch", "sampling.PartialRollouts"),
     )

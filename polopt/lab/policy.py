@@ -117,12 +117,19 @@ class LinearPolicy(TabularPolicy):
     features: [nodes, D].
     weights: [D, V] at first; None for 0.
     start: [nodes, V], fixed; None for 0.
+    critic: whether the policy has a table of values too, initially 0.
     """
 
     def __init__(
-        self, tree: TokenTree, features: Tensor, *, weights: Tensor | None = None, start: Tensor | None = None
+        self,
+        tree: TokenTree,
+        features: Tensor,
+        *,
+        weights: Tensor | None = None,
+        start: Tensor | None = None,
+        critic: bool = False,
     ) -> None:
-        super().__init__(tree)
+        super().__init__(tree, critic=critic)
         del self.logits
         zero = features.new_zeros(features.shape[1], tree.vocabulary)
         self.features, self.start = features, torch.zeros(()) if start is None else start

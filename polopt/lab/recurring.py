@@ -74,9 +74,9 @@ def _with_states(tree: TokenTree) -> tuple[TokenTree, Tensor]:
     return tree, torch.zeros(len(tree.choices), dtype=torch.long).index_put((tree.nodes[mask],), number)
 
 
-def sharing(tree: TokenTree, states: Tensor, *, seed: int, features: int = 24) -> LinearPolicy:
+def sharing(tree: TokenTree, states: Tensor, *, seed: int, features: int = 24, critic: bool = False) -> LinearPolicy:
     """Returns a uniform policy whose logits are linear in random features, N(0, 1 / features), of a node's state, so
-    that a step that is too long for some states harms others."""
+    that a step that is too long for some states harms others. critic: whether it has a table of values, too."""
     draw = torch.Generator().manual_seed(seed)
     own = torch.randn(int(states.max()) + 1, features, generator=draw, dtype=torch.double) / features**0.5
-    return LinearPolicy(tree, own[states])
+    return LinearPolicy(tree, own[states], critic=critic)

@@ -138,6 +138,21 @@ class TokenTree:
             tree._leaves = tree._leaves.replace(extras={"turn_state": torch.tensor(padded)})
         return tree
 
+    def in_sections(self, describe: Callable[[int, Answer], Sequence[tuple[int, int, int]]]) -> TokenTree:
+        """Returns the tree as conversations whose answers have sections, see `polopt.sections`.
+
+        describe: for a prompt and an answer, the turn, the number of the state before the turn, and the section of each
+            decision.
+        """
+        tree = copy.copy(self)
+        fields = torch.tensor([-1, 0, -1]).repeat(*self._leaves.mask.shape, 1)
+        rows = itertools.product(range(self.prompts), self.answers)
+        for row, (prompt, answer) in enumerate(rows):
+            fields[row, self.start : self.start + len(answer)] = torch.tensor(describe(prompt, answer))
+        turn, state, section = fields.unbind(-1)
+        tree._leaves = self._leaves.replace(turn=turn, extras={"turn_state": state, "section": section})
+        return tree
+
     @functools.cached_property
     def _leaves(self) -> Experience:
         rows, T = self.prompts * len(self.answers), self.start + self.horizon

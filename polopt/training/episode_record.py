@@ -36,6 +36,7 @@ class EpisodeRecord:
     remaining: how many more tokens the policy may decide for now, None for no such limit.
     given: number of leading ids of the first answer that were not sampled.
     signals: the world's further numbers on the last answer.
+    section: of each id as in `polopt.sections`, -1 for none.
     read: the answer that the world extracted from its text.
     hidden_prompt: ids of the opening in the sampler's context, None where they are the recorded ones.
     opened: number of ids of the recorded opening.
@@ -66,6 +67,7 @@ class EpisodeRecord:
     signals: dict[str, float] = dataclasses.field(default_factory=dict)
     hidden_prompt: list[int] | None = None
     opened: int = 0
+    section: list[int] = dataclasses.field(default_factory=list)
 
     @classmethod
     def begin(
@@ -127,6 +129,10 @@ class EpisodeRecord:
     def imitate(self, ids: list[int]) -> None:
         """Appends a demonstration's ids as decisions, with log-probabilities and entropies of 0."""
         self.decide(ids, [0.0] * len(ids), [0.0] * len(ids), None)
+
+    def mark(self, sections: list[int]) -> None:
+        """Notes the sections of the answer that was just completed, which ends with the last id."""
+        self.section += [-1] * (len(self.ids) - len(sections) - len(self.section)) + sections
 
     @property
     def partial_answer(self) -> list[int]:
@@ -232,16 +238,20 @@ def to_experience(
     horizon: int | None,
     policy: LanguagePolicy,
     signals: Sequence[str] = (),
+    sections: bool = False,
 ) -> Experience:
     """Converts episodes to one batch, padded on the right; `horizon` counts decisions. Log-probabilities are float64 if
     the policy is, else float32. Without a row's entropy, the batch has none. signals: names of the world's further
-    numbers; 0 in rows without them.
+    numbers; 0 in rows without them. sections: whether the world tells those of answers.
 
     Raises:
         SupportError: a truncated support, and an answer without the ids of its support; temperatures that follow the
             entropy, and an answer without them.
     """
     table, precision = _Table(rows, policy.device), policy.precision
+    extras = _extras(rows, support, table, signals, precision)
+    if sections:
+        extras["section"] = table.padded([row.section for row in rows], -1, torch.long)
     known = [row.entropy for row in rows if row.entropy is not None]
     entropy: Any = table.padded(known, 0.0, precision) if len(known) == len(rows) else None
     outcome = table.column([row.reward for row in rows], torch.float32)
@@ -257,7 +267,7 @@ def to_experience(
         truncated=table.column([row.truncated for row in rows], torch.bool),
         reward=outcome,
         outcome=outcome,
-        extras=_extras(rows, support, table, signals, precision),
+        extras=extras,
     )
 
 

@@ -16,17 +16,18 @@ from polopt.sampling.source_protocols import CAPABILITIES, STEPPED
 from polopt.situation import Situation
 from polopt.teachers import TEACHER_FIELDS
 from polopt.worlds.contract import new_episode
-from polopt.worlds.protocol import Tasks, TaskSplit, are_verified, signals_of
+from polopt.worlds.protocol import Tasks, TaskSplit, are_verified, has_sections, signals_of
 
 # Tasks that are inspected before a stage begins.
 FIRST = 64
 
 # The prefix of fields with a world's signals, its numbers on an answer in addition to the reward.
 SIGNAL = "extras.signal_"
+SECTION = "extras.section"
 
 _FIELDS = CORE_FIELDS | {
     *("final_value", "entropy", "turn", "extras.answer_reward", "extras.given"),
-    *("extras.hinted", "extras.turn_state"),
+    *("extras.hinted", "extras.turn_state", SECTION),
     *("extras.tokens", "extras.answer", "extras.feedback", "extras.task", "extras.index", "extras.kind"),
     *("extras.kept", "extras.greedy_reward", "extras.prompt_logp"),
 }
@@ -58,6 +59,7 @@ LANGUAGE = Capabilities(
 _COME_WITHOUT: Mapping[str, str] = {
     SIGNAL: "reads {names}, which the tasks do not report{nearest}; take tasks whose steps give these signals, or "
     "another part",
+    SECTION: "reads {names}, and the tasks have no answers in sections; take tasks: {{kind: with-subgoals, of: ...}}",
     "texts": "reads raw texts, and the tasks come without; set tasks.texts to a file of them",
     "demonstrations": "imitates solutions, and the tasks come without; leave the stage out, or give the tasks "
     "solutions",
@@ -75,6 +77,7 @@ def with_tasks(capabilities: Capabilities, algorithm: Algorithm, split: TaskSpli
     """Returns the capabilities of a language loop with these tasks: only their signals, and only the source
     capabilities that they support."""
     signals = {SIGNAL + name for name in signals_of(split.train)}
+    told = signals | ({SECTION} if has_sections(split.train) else set())
     required = frozenset[str]().union(*(capabilities_of(part, algorithm) for part in algorithm.parts()))
     absent = {
         name
@@ -89,8 +92,8 @@ def with_tasks(capabilities: Capabilities, algorithm: Algorithm, split: TaskSpli
     }
     return dataclasses.replace(
         capabilities,
-        advantage_fields=capabilities.advantage_fields | signals,
-        loss_fields=capabilities.loss_fields | signals,
+        advantage_fields=(capabilities.advantage_fields - {SECTION}) | told,
+        loss_fields=(capabilities.loss_fields - {SECTION}) | told,
         prefixes=tuple(prefix for prefix in capabilities.prefixes if prefix != SIGNAL),
         source_capabilities=capabilities.source_capabilities - absent,
         clauses={**capabilities.clauses, **_COME_WITHOUT},

@@ -9,6 +9,7 @@ from typing import Any
 from polopt.policies.chat_format import Dialogue
 from polopt.policies.language import LanguagePolicy
 from polopt.sampling.source_protocols import AnswerTurn
+from polopt.sections import token_sections
 from polopt.training.episode_record import EpisodeRecord, RecordedEpisode
 from polopt.training.preflight_models import ContextError, check_room
 from polopt.worlds.executors import EpisodeExecutor, EpisodeHandle, ScoringProcessExecutor
@@ -271,9 +272,12 @@ class EpisodeReplayer:
     def _step(self, rows: Sequence[EpisodeRecord]) -> None:
         """Steps each row's world with its answer, and records reward, signals and feedback."""
         steps = self.executor.step([row.episode for row in rows], [row.answer for row in rows])
-        for row, step in zip(rows, steps, strict=True):
+        lengths = [row.answer_length for row in rows]
+        for row, step, length in zip(rows, steps, lengths, strict=True):
             row.complete()
             row.add_reward(step.reward)
+            if spans := step.info.get("sections"):
+                row.mark(token_sections(row.ids[len(row.ids) - length :], spans, self.dialogue.text))
             row.signals = step.info.get("signals", {})
             row.feedback = step.info.get("feedback")
             row.read = None if (read := step.info.get("answer")) is None else str(read)

@@ -19,7 +19,7 @@ from polopt.support import Support
 from polopt.training.episode_player import EpisodePlayer
 from polopt.training.episode_record import EpisodeRecord, pasts, to_experience
 from polopt.training.preflight_models import measured
-from polopt.worlds.protocol import Task, signals_of
+from polopt.worlds.protocol import Task, has_sections, signals_of
 
 
 class Shuffles:
@@ -79,8 +79,9 @@ class LanguageSource:
 
     def _experience(self, rows: Sequence[EpisodeRecord], support: Support) -> Experience:
         player = self.player
-        signals = signals_of(player.tasks)
-        return to_experience(rows, support, horizon=player.horizon, policy=player.policy, signals=signals)
+        signals, sections = signals_of(player.tasks), has_sections(player.tasks)
+        settings: dict[str, Any] = {"horizon": player.horizon, "policy": player.policy}
+        return to_experience(rows, support, **settings, signals=signals, sections=sections)
 
     def extend(
         self,

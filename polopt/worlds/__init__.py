@@ -33,6 +33,7 @@ from polopt.worlds.rulebook import Rulebook
 from polopt.worlds.screens import Screens
 from polopt.worlds.second_chance import SecondChanceTasks
 from polopt.worlds.shop import Shop, ShopSession, shop_graph
+from polopt.worlds.subgoals import SubgoalTasks
 from polopt.worlds.text_grid import TextGrid
 from polopt.worlds.texts import read_texts
 from polopt.worlds.textworld_games import TextWorldGames
@@ -68,6 +69,7 @@ __all__ = [
     "Shop",
     "ShopSession",
     "Step",
+    "SubgoalTasks",
     "Task",
     "TaskList",
     "TaskSplit",

@@ -24,7 +24,7 @@ class Step(NamedTuple):
         without it, a task counts as solved when its rewards add up to 1. `feedback`, if given, is a text on the
         mistakes of the answer, for teacher models to read. `answer`, if given, is the answer that the world extracted
         from a longer text. `signals`, if given, maps names to further numbers about the answer, for parts that read
-        them; see `signals_of`.
+        them; see `signals_of`. `sections`, if given, are the parts of an answer of some form, as `sections.Span`s.
     """
 
     observation: str
@@ -126,6 +126,12 @@ def signals_of(tasks: Tasks) -> tuple[str, ...]:
     """Returns the names of the numbers that these tasks report of each answer in `Step.info["signals"]`: their
     attribute `signals`, if they have one."""
     return tuple(getattr(tasks, "signals", ()))
+
+
+def has_sections(tasks: Tasks) -> bool:
+    """Returns True if steps of these tasks tell the sections of each answer: their attribute `has_sections`, if they
+    have one."""
+    return bool(getattr(tasks, "has_sections", False))
 
 
 def are_verified(tasks: Tasks) -> bool:

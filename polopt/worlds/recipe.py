@@ -35,6 +35,7 @@ from polopt.worlds.protocol import Tasks, TaskSplit
 from polopt.worlds.reasoning_gym import ReasoningGym
 from polopt.worlds.rulebook import Rulebook
 from polopt.worlds.second_chance import SECOND_PROMPT, SecondChanceTasks
+from polopt.worlds.subgoals import SUBGOAL_PROMPT, TAGS, SubgoalTasks
 from polopt.worlds.texts import read_texts
 from polopt.worlds.tool_use import Tool, ToolUse, calculator, python_tool
 from polopt.worlds.unit_tests import UnitTests
@@ -237,6 +238,20 @@ class PlannedWorld(WrapperWorld):
         return dataclasses.replace(split, train=both[0], heldout=both[1])
 
 
+class SubgoalWorld(WrapperWorld):
+    """The world `of` with answers that name the subgoal of their action, see `SubgoalTasks`. tags: the names of the
+    three tags. ask: what the prompt ends with."""
+
+    kind: Literal["with-subgoals"] = "with-subgoals"
+    tags: tuple[str, str, str] = TAGS
+    ask: str = SUBGOAL_PROMPT
+
+    def build(self, seed: int) -> TaskSplit:
+        split = parse_world(self.of).split(seed)
+        both = [SubgoalTasks(tasks, tags=self.tags, ask=self.ask) for tasks in (split.train, split.heldout)]
+        return dataclasses.replace(split, train=both[0], heldout=both[1])
+
+
 class GuardedWorld(WrapperWorld):
     """The tool world `of` with calls that run only if privilege rules allow them, see `GuardedTasks`.
 
@@ -319,6 +334,7 @@ KINDS: dict[str, type[World]] = {
     "second-chance": SecondChanceWorld,
     "guarded": GuardedWorld,
     "with-plan": PlannedWorld,
+    "with-subgoals": SubgoalWorld,
     "with-tools": ToolUseWorld,
     "unit-tests": UnitTestsWorld,
     "shop": ShopWorld,

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from polopt.worlds.protocol import Episode, Task, Tasks, are_verified, held_in_memory, scorers_of, signals_of
+from polopt.worlds.protocol import (
+    Episode,
+    Task,
+    Tasks,
+    are_verified,
+    has_sections,
+    held_in_memory,
+    scorers_of,
+    signals_of,
+)
 
 
 class WrappedTasks:
@@ -25,6 +34,10 @@ class WrappedTasks:
     @property
     def signals(self) -> tuple[str, ...]:
         return signals_of(self.tasks)
+
+    @property
+    def has_sections(self) -> bool:
+        return has_sections(self.tasks)
 
     @property
     def verified(self) -> bool:
