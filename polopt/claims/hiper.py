@@ -208,8 +208,8 @@ def _expected(batch: Experience, row: int, parts: list[tuple[int, ...]]) -> list
 
 
 @claim(
-    "Advantages are the formula's: of actions within a segment, of new subgoals over segments, of the decision to switch up to "
-    "the segment's end; the critic's targets are these and its values, where it is read.",
+    "Advantages are the formula's: of actions within a segment, of new subgoals over segments, of the decision to "
+    "switch up to the segment's end; the critic's targets are these and its values, where it is read.",
     kind="identity",
     baseline="GAE over single decisions",
 )

@@ -32,6 +32,8 @@ SMALL: dict[str, dict[str, Any]] = {
     "gui-r1": {"but": {"reward.terms": [{"part": "rewards.OutcomeReward"}] * 2}, "tasks": DIGITS, "limit": 3},
     # What reads four blocks of the answer pays nothing to a policy that writes none.
     "gtalign": {"blocks": False},
+    # Answers name the subgoal of their action.
+    "hiper": {"tasks": {"kind": "with-subgoals", "of": DIGITS, "ask": "="}, "limit": 3},
     # Of 90 possible tokens none is as likely as its default asks of a branch.
     "latr": {"least": 0.02},
     # Tasks without tools, where an answer's tokens stand for its calls.
