@@ -92,6 +92,7 @@ FACTS = {
     "PreferenceGame": ("a finite set of answers", "1 answer", "yes"),
     "DataCleaning": ("none: two levels of a loss", "–", STATIONARY),
     "ToolPlans": ("the calls that may follow", "until a plan is a goal", "yes"),
+    "ThoughtGraphs": ("4 transformations of a graph", "until the task is solved", "yes"),
     "ExponentialBilevel": ("none: two levels of a loss", "–", STATIONARY),
 }
 

@@ -25,6 +25,7 @@ from polopt.problems import (
     OfflineChoices,
     PreferenceGame,
     PreferenceTransfer,
+    ThoughtGraphs,
     ToolPlans,
     game_of,
     justified_decisions,
@@ -32,6 +33,7 @@ from polopt.problems import (
     preference_transfer,
     random_hiring,
     random_preference_game,
+    thought_graph,
     tool_plans,
 )
 from polopt.problems.games import History, Rules
@@ -216,6 +218,13 @@ def _plans_pair(seed: int) -> tuple[ExactProblem, ExactProblem]:
     return problem, shuffled
 
 
+def _thoughts_pair(seed: int) -> tuple[ExactProblem, ExactProblem]:
+    """The actions in the opposite order."""
+    draw = torch.rand(2, generator=torch.Generator().manual_seed(seed)).tolist()
+    problem = thought_graph(size=8, depth=2, accuracy=0.7 + 0.25 * draw[0], repair=0.8 + 0.15 * draw[1])
+    return problem, dataclasses.replace(problem, actions=problem.actions[::-1])
+
+
 # Class of problems -> a random one from a seed, and the same with its entries in another order.
 EXAMPLES: dict[type, Callable[[int], tuple[ExactProblem, ExactProblem]]] = {
     ExtensiveGame: _game_pair,
@@ -226,6 +235,7 @@ EXAMPLES: dict[type, Callable[[int], tuple[ExactProblem, ExactProblem]]] = {
     OfflineChoices: _choices_pair,
     PreferenceTransfer: _transfer_pair,
     ToolPlans: _plans_pair,
+    ThoughtGraphs: _thoughts_pair,
 }
 
 

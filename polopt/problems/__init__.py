@@ -29,6 +29,14 @@ from polopt.problems.poker import kuhn_poker, leduc_poker
 from polopt.problems.preference_game import PreferenceGame, preference_game, random_preference_game
 from polopt.problems.preference_transfer import PreferenceTransfer, TransferError, preference_transfer
 from polopt.problems.protocol import ExactProblem
+from polopt.problems.thought_graph import (
+    GraphState,
+    Schedule,
+    ThoughtGraphError,
+    ThoughtGraphs,
+    majority,
+    thought_graph,
+)
 from polopt.problems.tool_plans import PlanError, ToolPlans, tool_plans
 
 __all__ = [
@@ -44,6 +52,7 @@ __all__ = [
     "ExponentialBilevel",
     "ExtensiveGame",
     "GameError",
+    "GraphState",
     "HiringError",
     "HiringProblem",
     "JustificationError",
@@ -56,7 +65,10 @@ __all__ = [
     "PreferenceTransfer",
     "RewardAlignment",
     "RewardDesign",
+    "Schedule",
     "TabularMDP",
+    "ThoughtGraphError",
+    "ThoughtGraphs",
     "ToolPlans",
     "TransferError",
     "UnknownProblem",
@@ -69,6 +81,7 @@ __all__ = [
     "kuhn_poker",
     "leduc_poker",
     "liars_dice",
+    "majority",
     "offline_choices",
     "open_spiel_game",
     "paid_judges",
@@ -78,5 +91,6 @@ __all__ = [
     "random_hiring",
     "random_preference_game",
     "reward_design",
+    "thought_graph",
     "tool_plans",
 ]

@@ -21,6 +21,7 @@ from polopt.problems.poker import kuhn_poker, leduc_poker
 from polopt.problems.preference_game import preference_game
 from polopt.problems.preference_transfer import preference_transfer
 from polopt.problems.protocol import ExactProblem
+from polopt.problems.thought_graph import thought_graph
 from polopt.problems.tool_plans import tool_plans
 from polopt.setting_types import checked_setting, setting_types
 
@@ -39,6 +40,7 @@ PROBLEMS: dict[str, Callable[..., ExactProblem]] = {
     "preference-game": preference_game,
     "preference-transfer": preference_transfer,
     "reward-design": reward_design,
+    "thought-graph": thought_graph,
     "tool-plans": tool_plans,
 }
 

@@ -72,6 +72,7 @@ from polopt.solvers.transport import (
     gromov_wasserstein_gradient,
     sinkhorn,
 )
+from polopt.solvers.voting import ChatAgent, ErringAgent, ThoughtAgent, VotedActions
 
 __all__ = [
     "PSRO",
@@ -80,6 +81,7 @@ __all__ = [
     "BellmanRegression",
     "BestFirst",
     "BilevelDescent",
+    "ChatAgent",
     "ChoiceEstimates",
     "ChoiceLikelihood",
     "ChoicePlanner",
@@ -88,6 +90,7 @@ __all__ = [
     "DebateFindings",
     "DirectGradient",
     "DiscountedRegretSum",
+    "ErringAgent",
     "EvidenceJudge",
     "ExploredSignals",
     "FittedQ",
@@ -131,11 +134,13 @@ __all__ = [
     "SignalModel",
     "Solver",
     "StepSize",
+    "ThoughtAgent",
     "TrackedHypergradient",
     "TransferFindings",
     "TransferReward",
     "TrueCost",
     "UtilityJudge",
+    "VotedActions",
     "WeightedImitation",
     "explore_then_commit",
     "gromov_wasserstein_cost",
