@@ -39,8 +39,8 @@ def _policy(solver: VotedActions, problem: ThoughtGraphs, asked: int | None = No
     criteria=[Less("requests", times=0.75), More("success", by=-0.02)],
     seeds=10,
     note="Schedules are split, tried, refined and refined as a whole up to six times; each seed has a task of 16 or 32 "
-    "elements and a reasoner of its own. Requests are the reasoner's; with those of the agent, five an action, it takes "
-    "more than the schedule, which asks nobody.",
+    "elements and a reasoner of its own. Requests are the reasoner's; with those of the agent, five an action, there "
+    "are more than the schedule's, which asks nobody.",
 )
 def fewer_requests(side: Any, *, seed: int) -> dict[str, float]:
     problem = _problem(seed)

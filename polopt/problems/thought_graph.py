@@ -163,9 +163,13 @@ class ThoughtGraphs:
 
     @functools.cached_property
     def best_policy(self) -> Tensor:
-        """The best policy, [S, A]: the first of its actions that have the highest value; even at the end."""
+        """The best policy, [S, A]: of the actions of the highest value, within 1e-9, the first of `ACTIONS`; even
+        at the end."""
         table = self.optimum[1]
-        best = torch.zeros_like(table).scatter(1, table.argmax(1, keepdim=True), 1.0)
+        highest = table >= table.amax(1, keepdim=True) - 1e-9
+        rank = torch.tensor([float(ACTIONS.index(action)) for action in self.actions])
+        first = torch.where(highest, rank, torch.inf).argmin(1, keepdim=True)
+        best = torch.zeros_like(table).scatter(1, first, 1.0)
         return torch.where(self.possible.any(1, keepdim=True), best, 1 / len(self.actions))
 
     def played(self, policy: Tensor) -> dict[str, float]:

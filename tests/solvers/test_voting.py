@@ -6,8 +6,8 @@ import pytest
 import torch
 from chat_server import served
 
-import polopt as po
 from polopt.backends import Chat
+from polopt.methods.aries import aries
 from polopt.problems import Schedule, ThoughtGraphError, ThoughtGraphs, find, majority, thought_graph
 from polopt.solvers import ChatAgent, ErringAgent, VotedActions
 
@@ -83,7 +83,7 @@ def test_a_chat_model_names_the_actions() -> None:
 
     with served(reply) as server:
         chat = Chat(url=server.url, model="tiny", temperature=1.0, backoff=0.01)
-        solver = po.method("aries", voters=3).but(agent=ChatAgent(chat=chat, samples=2))
+        solver = aries(voters=3).but(agent=ChatAgent(chat=chat, samples=2))
         chances = solver.agent.chances(SMALL)
         asked = len(server.seen)
     column = {action: i for i, action in enumerate(SMALL.actions)}
@@ -121,10 +121,10 @@ def test_settings_out_of_range_are_refused(settings: dict[str, float], said: str
 
 def test_solvers_and_agents_refuse_what_they_cannot_be() -> None:
     with pytest.raises(ValueError, match="voters must be >= 1"):
-        po.method("aries", voters=0)
+        aries(voters=0)
     with pytest.raises(ValueError, match="error must be"):
-        po.method("aries", error=1.5)
+        aries(error=1.5)
     with pytest.raises(ThoughtGraphError, match="actions must be"):
         ThoughtGraphs(actions=("solve",))
     with pytest.raises(TypeError, match="ThoughtGraphs"):
-        po.method("aries").begin(find("tool-plans"))
+        aries().begin(find("tool-plans"))
