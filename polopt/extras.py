@@ -239,6 +239,8 @@ EXTRAS: dict[str, Extra] = {
         Extra("skipped", _B, "int", "shared groups that were passed over", "methods.sapo_swarm.Swarm"),
         Extra("solved", _B, "bool", "whether the row's task was solved", _LANGUAGE),
         Extra("std", _BT, "float", "standard deviation of that Gaussian", "Gaussian policies"),
+        Extra("step_label", _BT, "float", "label of the steps before the decision, NaN for none", "methods.meds3"),
+        Extra("step_labelled", _BT, "bool", "decisions before which steps have a label", "methods.meds3"),
         Extra("support_mask", ("B", "T", "V"), "bool", "tokens that a mixture may have weight on", "policies.mixture"),
         Extra("targets", ("B", "T", "V"), "float", "distribution that each decision is drawn towards", "the source"),
         Extra("task", _B, "list", "the row's task", _LANGUAGE),

@@ -23,7 +23,9 @@ class SearchNode:
     row: a row of the search that passes through. column: that of the row's next step's first decision, -1 at the end of
     an episode. begin: the column of the first decision of the step that leads here. visits, value: of the rows that
     pass through, their number and mean outcome. children: by the decided tokens of the next step. expanded: whether
-    steps were sampled from here. closed: whether nothing is left to expand from here on.
+    steps were sampled from here. drawn: the mean outcome of the rollouts that were sampled from here, NaN for none;
+    unlike `value` it does not depend on where the search went on. closed: whether nothing is left to expand from here
+    on.
     """
 
     row: int
@@ -33,6 +35,7 @@ class SearchNode:
     value: float = 0.0
     children: dict[tuple[int, ...], SearchNode] = dataclasses.field(default_factory=dict)
     expanded: bool = False
+    drawn: float = math.nan
 
     @property
     def closed(self) -> bool:
@@ -141,6 +144,7 @@ class TreeSearch(Sampling):
         trees = [SearchNode(i * self.width, 0, expanded=True) for i in range(len(tasks))]
         place = torch.arange(len(tasks)).repeat_interleave(self.width).tolist()
         self._count(rows, range(len(rows)), [trees[i] for i in place])
+        self._note(rows, 0, trees)
         for _ in range(self.expansions - 1):
             chosen = [(tree, node) for tree in trees if (node := self.selected(tree)) is not None]
             if not chosen:
@@ -153,6 +157,7 @@ class TreeSearch(Sampling):
             rows = Experience.join([rows, more])
             roots = [tree for tree, _ in chosen for _ in range(self.width)]
             self._count(rows, range(first, len(rows)), roots)
+            self._note(rows, first, [node for _, node in chosen])
         return rows, trees
 
     def selected(self, root: SearchNode) -> SearchNode | None:
@@ -171,6 +176,12 @@ class TreeSearch(Sampling):
     def steps(self, rows: Experience, row: int) -> list[tuple[int, tuple[int, ...]]]:
         """Returns what `row_steps` does, of steps of this length."""
         return row_steps(rows, row, self.step_length)
+
+    def _note(self, rows: Experience, first: int, nodes: Sequence[SearchNode]) -> None:
+        """Notes the mean outcome of the rollouts that were drawn from these nodes, which begin with row `first`."""
+        drawn = rows.outcome[first:].view(len(nodes), self.width).double().mean(1)
+        for node, mean in zip(nodes, drawn.tolist(), strict=True):
+            node.drawn = mean
 
     def _count(self, rows: Experience, numbers: Sequence[int], roots: Sequence[SearchNode]) -> None:
         """Adds rows to the trees of these roots."""

@@ -23,9 +23,12 @@ SMALL: dict[str, dict[str, Any]] = {
     # Tasks without tools, where an answer's tokens stand for the place of its call.
     "aspo-tir": {"but": {"credit.plus.position": {"part": "features.DecisionCount"}}, "tasks": DIGITS, "limit": 3},
     "bupo": {"layer": 1, "batches": 1},
-    # Tasks without forms and judgements, where the outcome stands for them; of two kinds in turn.
+    # Tasks without forms, where the length stands for them, which differs in every group; of two kinds in turn.
     "craft-gui": {
-        "but": {"reward.terms": [{"part": "rewards.OutcomeReward"}] * 2, "sampling.choice.batches": 1},
+        "but": {
+            "reward.terms": [{"part": "rewards.OutcomeReward"}, {"part": "rewards.LinearLength", "rows": "all"}],
+            "sampling.choice.batches": 1,
+        },
         "tasks": {"kind": "chains", "steps": [1, 2], "letters": 2, "train": 500, "heldout": 20},
         "limit": 4,
     },
