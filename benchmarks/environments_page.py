@@ -93,6 +93,7 @@ FACTS = {
     "DataCleaning": ("none: two levels of a loss", "–", STATIONARY),
     "ToolPlans": ("the calls that may follow", "until a plan is a goal", "yes"),
     "ThoughtGraphs": ("4 transformations of a graph", "until the task is solved", "yes"),
+    "CopiedCases": ("the case that is shown", "1 task", "yes"),
     "ExponentialBilevel": ("none: two levels of a loss", "–", STATIONARY),
 }
 

@@ -15,6 +15,7 @@ from polopt.checks.finding import CheckResult
 from polopt.problems import (
     BilevelProblem,
     Chance,
+    CopiedCases,
     Decision,
     End,
     ExactProblem,
@@ -27,6 +28,7 @@ from polopt.problems import (
     PreferenceTransfer,
     ThoughtGraphs,
     ToolPlans,
+    copied_cases,
     game_of,
     justified_decisions,
     offline_choices,
@@ -225,6 +227,13 @@ def _thoughts_pair(seed: int) -> tuple[ExactProblem, ExactProblem]:
     return problem, dataclasses.replace(problem, actions=problem.actions[::-1])
 
 
+def _cases_pair(seed: int) -> tuple[ExactProblem, ExactProblem]:
+    """The same tasks, described by their numbers in another order."""
+    problem = copied_cases(tasks=300, heldout=40, kinds=4, dimensions=8, seed=seed)
+    order = torch.randperm(8, generator=torch.Generator().manual_seed(seed))
+    return problem, dataclasses.replace(problem, states=problem.states[:, order], heldout=problem.heldout[:, order])
+
+
 # Class of problems -> a random one from a seed, and the same with its entries in another order.
 EXAMPLES: dict[type, Callable[[int], tuple[ExactProblem, ExactProblem]]] = {
     ExtensiveGame: _game_pair,
@@ -236,6 +245,7 @@ EXAMPLES: dict[type, Callable[[int], tuple[ExactProblem, ExactProblem]]] = {
     PreferenceTransfer: _transfer_pair,
     ToolPlans: _plans_pair,
     ThoughtGraphs: _thoughts_pair,
+    CopiedCases: _cases_pair,
 }
 
 

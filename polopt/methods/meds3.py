@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -160,15 +160,12 @@ class VoteSum(Part):
     """
 
     candidates: int = 16
-    votes: str = "sum"
+    votes: Literal["sum", "count", "best"] = "sum"
     support: Support = PLAIN
 
     def setup(self) -> None:
-        if self.candidates < 1 or self.votes not in ("sum", "count", "best"):
-            raise ValueError(
-                "methods.meds3.VoteSum: need candidates >= 1 and votes of sum, count or best, found "
-                f"{self.candidates} and {self.votes!r}"
-            )
+        if self.candidates < 1:
+            raise ValueError(f"methods.meds3.VoteSum: candidates must be >= 1, found {self.candidates}")
 
     def forward(self, source: Any, tasks: Tensor) -> Experience:
         """Samples answers to these tasks [M] from the source's policy, which must have a critic."""

@@ -16,6 +16,7 @@ from polopt.problems.bilevel import (
     data_cleaning,
     exponential_bilevel,
 )
+from polopt.problems.cases import CaseError, CaseTasks, CopiedCases, copied_cases
 from polopt.problems.choices import ChoiceError, OfflineChoices, human_choices, offline_choices
 from polopt.problems.dice import liars_dice
 from polopt.problems.games import Chance, Decision, End, ExtensiveGame, GameError, game_of
@@ -43,8 +44,11 @@ __all__ = [
     "PROBLEMS",
     "BilevelError",
     "BilevelProblem",
+    "CaseError",
+    "CaseTasks",
     "Chance",
     "ChoiceError",
+    "CopiedCases",
     "DataCleaning",
     "Decision",
     "End",
@@ -72,6 +76,7 @@ __all__ = [
     "ToolPlans",
     "TransferError",
     "UnknownProblem",
+    "copied_cases",
     "data_cleaning",
     "exponential_bilevel",
     "find",

@@ -11,6 +11,7 @@ from polopt.names import nearest
 from polopt.part import locate
 from polopt.problems.alignment import preference_alignment, reward_design
 from polopt.problems.bilevel import data_cleaning, exponential_bilevel
+from polopt.problems.cases import copied_cases
 from polopt.problems.choices import offline_choices
 from polopt.problems.dice import liars_dice
 from polopt.problems.hiring import random_hiring
@@ -26,6 +27,7 @@ from polopt.problems.tool_plans import tool_plans
 from polopt.setting_types import checked_setting, setting_types
 
 PROBLEMS: dict[str, Callable[..., ExactProblem]] = {
+    "copied-cases": copied_cases,
     "data-cleaning": data_cleaning,
     "exponential-bilevel": exponential_bilevel,
     "hiring": random_hiring,

@@ -12,6 +12,7 @@ from polopt.solvers.bilevel import (
     NormalisedMomentumStep,
     TrackedHypergradient,
 )
+from polopt.solvers.case_memory import CaseMemory, CaseValue, CosineSimilarity, PairLogistic
 from polopt.solvers.choices import (
     BellmanRegression,
     ChoiceEstimates,
@@ -81,11 +82,14 @@ __all__ = [
     "BellmanRegression",
     "BestFirst",
     "BilevelDescent",
+    "CaseMemory",
+    "CaseValue",
     "ChatAgent",
     "ChoiceEstimates",
     "ChoiceLikelihood",
     "ChoicePlanner",
     "ConjugateGradient",
+    "CosineSimilarity",
     "Debate",
     "DebateFindings",
     "DirectGradient",
@@ -117,6 +121,7 @@ __all__ = [
     "OfflineLearner",
     "Opponent",
     "OwnMixture",
+    "PairLogistic",
     "PessimisticValueIteration",
     "PlanCost",
     "PositiveRegretSum",
