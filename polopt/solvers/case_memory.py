@@ -135,7 +135,9 @@ class CaseMemory(Solver):
                 chance = self.chances(problem.states[[task]], problem.states[solved], state["parameters"])[0]
                 case = solved[int(torch.multinomial(chance, 1, generator=draw))]
             own, reward = problem.respond(task, plan[case] if case >= 0 else -1, draw)
-            plan.append(own), earned.append(reward), shown.append(case)
+            plan.append(own)
+            earned.append(reward)
+            shown.append(case)
         rewards, cases = torch.tensor(earned, dtype=torch.double), torch.tensor(shown)
         pairs = (cases >= 0).nonzero().flatten()
         fitted = self.value.fitted(problem.states[pairs], problem.states[cases[pairs]], rewards[pairs])

@@ -106,7 +106,7 @@ def test_settings_that_cannot_be_are_refused(settings: dict[str, float], said: s
 def test_any_agent_may_answer() -> None:
     """A problem of one's own, whose agent is right with any case that was solved, and only then."""
 
-    class Own:
+    class Own(CaseTasks):
         name, unit, plans = "own", "failures", 2
         states = torch.eye(4, dtype=torch.double)
         heldout = torch.eye(4, dtype=torch.double)
