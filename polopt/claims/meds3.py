@@ -122,7 +122,7 @@ def labels_are_values() -> Finding:
             "square error over p (1 - p) / 4": square,
             "labels": float(len(own)),
         },
-        criterion="labels' mean error within 3.5 standard errors, that of all rollouts beyond them, and a square error of "
+        criterion="labels' mean error within 3.5 standard errors, that of all rollouts beyond them, a square error of "
         "0.85 to 1.2 times p (1 - p) / 4",
         holds=abs(float(mean[0] / standard[0])) < 3.5
         and abs(float(mean[1] / standard[1])) > 3.5
