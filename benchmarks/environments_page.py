@@ -77,6 +77,7 @@ TURNS = {
     "screens": "1",
     "textworld": "up to `turns`",
     "with-plan": "1 more than `of`",
+    "with-subgoals": "those of `of`",
     "with-tools": "`calls` more than `of`",
 }
 # By a problem's class: its actions, its horizon, and what is known of the optimum.

@@ -11,7 +11,7 @@ SECTIONS = ("keep", "switch", "subgoal", "action")
 KEEP, SWITCH, SUBGOAL, ACTION = range(len(SECTIONS))
 
 
-class Span(NamedTuple):
+class SectionSpan(NamedTuple):
     """A part of an answer's text, from the character `begin` to before `end`, by its name in `SECTIONS`."""
 
     section: str
@@ -19,7 +19,7 @@ class Span(NamedTuple):
     end: int
 
 
-def token_sections(ids: Sequence[int], spans: Sequence[Span], text: Callable[[list[int]], str]) -> list[int]:
+def token_sections(ids: Sequence[int], spans: Sequence[SectionSpan], text: Callable[[list[int]], str]) -> list[int]:
     """Returns the number of the section that each of an answer's tokens is in, -1 for none: the span that holds the
     token's first character. Tokens behind the last span, such as the stop token, are in its section.
 

@@ -14,7 +14,7 @@ import polopt
 
 ROOT = Path(polopt.__file__).parent
 FLOORS = [
-    {"errors", "names", "recipes", "threads", "heap", "sequences"},
+    {"errors", "names", "recipes", "threads", "heap", "sections", "sequences"},
     {"absent"},
     {"support", "situation", "yaml_data", "setting_types", "part_names", "extras", "outputs"},
     {"fields", "ops", "layers"},

@@ -38,8 +38,10 @@ def _success(solver: CaseMemory, seed: int, rounds: int = ROUNDS) -> float:
     criteria=[More("success", by=0.1)],
     seeds=10,
     cost="slow",
+    refuted=True,
     note="Three problems a seed: 20 kinds of task, of five plans one is right; the agent follows the plan of the case "
-    "that it is shown in 90 %, and takes any plan else. Cases are solved ones, and a tenth of the tasks has none.",
+    "that it is shown in 90 %, and takes any plan else. Cases are solved ones, and a tenth of the tasks has none. It "
+    "leads on every seed, by less than the 0.1 that was asked.",
 )
 def learned_choice(side: CaseMemory, *, seed: int) -> dict[str, float]:
     return {"success": _success(side, seed)}

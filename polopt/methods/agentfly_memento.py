@@ -22,10 +22,10 @@ def agentfly_memento(
     """A policy with a memory M of cases (s, a, r): with mu the choice of a case and p the agent, which is frozen,
 
         pi(a | s, M) = sum_c mu(c | s) p(a | s, c),
-        mu(c | s) = exp(Q(s, c) / temperature) / sum_c' exp(Q(s, c') / temperature)
+        mu(c | s) = exp(Q(s, c) / temperature) / sum_x exp(Q(s, x) / temperature)
 
-    Q is fitted to what was earned, r of 0 or 1, by the cross-entropy -r log Q - (1 - r) log(1 - Q) over the pairs of a
-    task and the case that was shown in it; then (s, a, r) becomes a case.
+    x goes over the solved cases of M. Q is fitted to what was earned, r of 0 or 1, by the cross-entropy -r log Q -
+    (1 - r) log(1 - Q) over the pairs of a task and the case that was shown in it; then (s, a, r) becomes a case.
 
     explore: the share of tasks without a case. ridge: of the fit of Q. batch: tasks between two fits.
 

@@ -44,7 +44,7 @@ from polopt.support import PLAIN, Support
     changes="Tree search gives right answers, for supervised learning, and values of steps, for a process model that "
     "weighs answers in a vote.",
     room="sampling",
-    tier="faithful",
+    tier="proven",
 )
 def meds3(
     *,

@@ -31,8 +31,8 @@ from polopt.problems.preference_game import PreferenceGame, preference_game, ran
 from polopt.problems.preference_transfer import PreferenceTransfer, TransferError, preference_transfer
 from polopt.problems.protocol import ExactProblem
 from polopt.problems.thought_graph import (
+    FixedSchedule,
     GraphState,
-    Schedule,
     ThoughtGraphError,
     ThoughtGraphs,
     majority,
@@ -55,6 +55,7 @@ __all__ = [
     "ExactProblem",
     "ExponentialBilevel",
     "ExtensiveGame",
+    "FixedSchedule",
     "GameError",
     "GraphState",
     "HiringError",
@@ -69,7 +70,6 @@ __all__ = [
     "PreferenceTransfer",
     "RewardAlignment",
     "RewardDesign",
-    "Schedule",
     "TabularMDP",
     "ThoughtGraphError",
     "ThoughtGraphs",

@@ -39,7 +39,7 @@ class GraphState(NamedTuple):
         return f"{self.parts} part{'s' * (self.parts > 1)}: {self.unsolved} unsolved, {self.wrong} wrong, {right} right"
 
 
-class Schedule(NamedTuple):
+class FixedSchedule(NamedTuple):
     """A fixed order of actions: so many `splits` in two, `tries` to solve each part, of which the best is kept, so many
     `refinements` of each part, and, put together, `last` ones of the whole."""
 
@@ -191,7 +191,7 @@ class ThoughtGraphs:
             done += float(here @ self.solved)
         return {"success": done, "requests": spent, "actions": acted}
 
-    def scheduled(self, schedule: Schedule) -> dict[str, float]:
+    def scheduled(self, schedule: FixedSchedule) -> dict[str, float]:
         """Returns the chance to solve the task by a fixed schedule, and its requests."""
         k = 2**schedule.splits
         wrong = (1 - self.chance("solve", k)) ** schedule.tries
@@ -200,11 +200,11 @@ class ThoughtGraphs:
         requests = sum(2 ** (i + 1) for i in range(schedule.splits)) + k * (schedule.tries + schedule.refinements)
         return {"success": whole, "requests": float(requests + (k - 1) + schedule.last)}
 
-    def best_schedule(self, success: float, most: int = 6) -> Schedule | None:
+    def best_schedule(self, success: float, most: int = 6) -> FixedSchedule | None:
         """Returns the schedule of the fewest requests that solves the task with at least this chance, of those with at
         most `most` tries and refinements of each kind; None if there is none."""
         tried = itertools.product(range(self.depth + 1), range(1, most + 1), range(most + 1), range(most + 1))
-        able = [s for s in itertools.starmap(Schedule, tried) if self.scheduled(s)["success"] >= success]
+        able = [s for s in itertools.starmap(FixedSchedule, tried) if self.scheduled(s)["success"] >= success]
         return min(able, key=lambda s: self.scheduled(s)["requests"], default=None)
 
     def measure(self, solution: Tensor) -> dict[str, float]:

@@ -59,7 +59,7 @@ LANGUAGE = Capabilities(
 _COME_WITHOUT: Mapping[str, str] = {
     SIGNAL: "reads {names}, which the tasks do not report{nearest}; take tasks whose steps give these signals, or "
     "another part",
-    SECTION: "reads {names}, and the tasks have no answers in sections; take tasks: {{kind: with-subgoals, of: ...}}",
+    SECTION: "reads {names}, and the tasks have no answers in sections; take tasks.kind: with-subgoals",
     "texts": "reads raw texts, and the tasks come without; set tasks.texts to a file of them",
     "demonstrations": "imitates solutions, and the tasks come without; leave the stage out, or give the tasks "
     "solutions",

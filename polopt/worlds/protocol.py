@@ -24,7 +24,7 @@ class Step(NamedTuple):
         without it, a task counts as solved when its rewards add up to 1. `feedback`, if given, is a text on the
         mistakes of the answer, for teacher models to read. `answer`, if given, is the answer that the world extracted
         from a longer text. `signals`, if given, maps names to further numbers about the answer, for parts that read
-        them; see `signals_of`. `sections`, if given, are the parts of an answer of some form, as `sections.Span`s.
+        them; see `signals_of`. `sections`, if given, are the parts of an answer with a form, `SectionSpan`s.
     """
 
     observation: str

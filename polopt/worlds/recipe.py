@@ -225,8 +225,7 @@ class ToolUseWorld(WrapperWorld):
 
 
 class PlannedWorld(WrapperWorld):
-    """The world `of` with a plan before its answers, see `PlannedTasks`. ask: what the prompt ends with. then: what is
-    read after the plan."""
+    """The world `of` with a plan before its answers, see `PlannedTasks`, whose settings it has."""
 
     kind: Literal["with-plan"] = "with-plan"
     ask: str = PLAN_PROMPT
@@ -234,13 +233,12 @@ class PlannedWorld(WrapperWorld):
 
     def build(self, seed: int) -> TaskSplit:
         split = parse_world(self.of).split(seed)
-        both = [PlannedTasks(tasks, ask=self.ask, then=self.then) for tasks in (split.train, split.heldout)]
-        return dataclasses.replace(split, train=both[0], heldout=both[1])
+        train, heldout = (PlannedTasks(x, ask=self.ask, then=self.then) for x in (split.train, split.heldout))
+        return dataclasses.replace(split, train=train, heldout=heldout)
 
 
 class SubgoalWorld(WrapperWorld):
-    """The world `of` with answers that name the subgoal of their action, see `SubgoalTasks`. tags: the names of the
-    three tags. ask: what the prompt ends with."""
+    """The world `of` with answers that name the subgoal of their action, as `SubgoalTasks` with its tags and ask."""
 
     kind: Literal["with-subgoals"] = "with-subgoals"
     tags: tuple[str, str, str] = TAGS
@@ -248,8 +246,8 @@ class SubgoalWorld(WrapperWorld):
 
     def build(self, seed: int) -> TaskSplit:
         split = parse_world(self.of).split(seed)
-        both = [SubgoalTasks(tasks, tags=self.tags, ask=self.ask) for tasks in (split.train, split.heldout)]
-        return dataclasses.replace(split, train=both[0], heldout=both[1])
+        train, heldout = (SubgoalTasks(x, tags=self.tags, ask=self.ask) for x in (split.train, split.heldout))
+        return dataclasses.replace(split, train=train, heldout=heldout)
 
 
 class GuardedWorld(WrapperWorld):

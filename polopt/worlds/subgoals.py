@@ -6,7 +6,7 @@ import dataclasses
 import re
 from collections.abc import Sequence
 
-from polopt.sections import Span
+from polopt.sections import SectionSpan
 from polopt.worlds.protocol import Episode, EpisodeError, Step, Task, Tasks
 from polopt.worlds.wrapped import WrappedTasks
 
@@ -54,16 +54,16 @@ class SubgoalTasks(WrappedTasks):
         """Returns an answer of the form."""
         return "".join(f"<{tag}>{text}</{tag}>" for tag, text in zip(self.tags, (switch, subgoal, action), strict=True))
 
-    def spans(self, answer: str) -> dict[str, tuple[Span, str]]:
+    def spans(self, answer: str) -> dict[str, tuple[SectionSpan, str]]:
         """Returns the tags of an answer, with what they hold, by the name of their section; tags count as a part of the
         section. An answer has those before its action alone."""
-        found: dict[str, tuple[Span, str]] = {}
+        found: dict[str, tuple[SectionSpan, str]] = {}
         for tag, section in zip(self.tags, TAGS, strict=True):
             match = re.search(f"<{tag}>(.*?)</{tag}>", answer, re.DOTALL)
             if match is not None:
                 text = match[1].strip()
                 name = "keep" if section == "switch" and text.upper() in ("KEEP", "") else section
-                found[name] = Span(name, *match.span()), text
+                found[name] = SectionSpan(name, *match.span()), text
         return found
 
 

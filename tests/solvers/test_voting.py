@@ -8,7 +8,7 @@ from chat_server import served
 
 from polopt.backends import Chat
 from polopt.methods.aries import aries
-from polopt.problems import Schedule, ThoughtGraphError, ThoughtGraphs, find, majority, thought_graph
+from polopt.problems import FixedSchedule, ThoughtGraphError, ThoughtGraphs, find, majority, thought_graph
 from polopt.solvers import ChatAgent, ErringAgent, VotedActions
 
 SMALL = thought_graph(size=4, depth=1, accuracy=0.8, repair=0.9)
@@ -63,7 +63,7 @@ def test_the_best_policy_is_the_best() -> None:
 
 
 def test_schedules_by_hand() -> None:
-    fixed = SMALL.scheduled(Schedule(splits=1, tries=2, refinements=1, last=1))
+    fixed = SMALL.scheduled(FixedSchedule(splits=1, tries=2, refinements=1, last=1))
     part = 1 - (1 - 0.8**2) ** 2 * (1 - 0.9**2)
     assert fixed["success"] == pytest.approx(1 - (1 - part**2) * (1 - 0.9**4))
     assert fixed["requests"] == 2 + 2 * 3 + 1 + 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from polopt.sections import SECTIONS, Span, token_sections
+from polopt.sections import SECTIONS, SectionSpan, token_sections
 from polopt.worlds import EpisodeError, GuessNumber, SubgoalTasks, build_tasks, signals_of
 
 TASKS = SubgoalTasks(GuessNumber(1, 9, turns=4, size=5))
@@ -55,7 +55,7 @@ def test_what_an_answer_says_is_told_with_its_place() -> None:
 def test_the_section_of_a_token_is_that_of_its_first_character() -> None:
     """By hand, for tokens that lie across two sections, one without text, and parts of one character."""
     pieces = ["ab", "c]d", "", "ef", "</s>"]
-    spans = [Span("switch", 1, 4), Span("action", 4, 7)]
+    spans = [SectionSpan("switch", 1, 4), SectionSpan("action", 4, 7)]
 
     def text(ids: list[int]) -> str:
         return "".join(pieces[i] for i in ids).removesuffix("</s>")
@@ -68,7 +68,7 @@ def test_the_section_of_a_token_is_that_of_its_first_character() -> None:
     def decoded(ids: list[int]) -> str:
         return bytes(letters[i] for i in ids).decode(errors="ignore")
 
-    told = token_sections(range(4), [Span("subgoal", 0, 2), Span("action", 2, 3)], decoded)
+    told = token_sections(range(4), [SectionSpan("subgoal", 0, 2), SectionSpan("action", 2, 3)], decoded)
     assert [SECTIONS[n] for n in told] == ["subgoal", "subgoal", "subgoal", "action"]
 
 
