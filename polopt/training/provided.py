@@ -27,7 +27,7 @@ SECTION = "extras.section"
 
 _FIELDS = CORE_FIELDS | {
     *("final_value", "entropy", "turn", "extras.answer_reward", "extras.given"),
-    *("extras.hinted", "extras.turn_state", SECTION),
+    *("extras.hinted", "extras.turn_state"),
     *("extras.tokens", "extras.answer", "extras.feedback", "extras.task", "extras.index", "extras.kind"),
     *("extras.kept", "extras.greedy_reward", "extras.prompt_logp"),
 }
@@ -36,7 +36,7 @@ LANGUAGE = Capabilities(
     name="language training",
     advantage_fields=_FIELDS | {"advantage"},
     loss_fields=_FIELDS | {"advantage"},
-    prefixes=(SIGNAL,),
+    prefixes=(SIGNAL, SECTION),
     policy_outputs=frozenset({"entropy", "logits", "value", "extras.candidate_logp", "extras.hidden"})
     | {f"extras.{name}" for name in REDUCTIONS},
     layers=True,
@@ -92,9 +92,9 @@ def with_tasks(capabilities: Capabilities, algorithm: Algorithm, split: TaskSpli
     }
     return dataclasses.replace(
         capabilities,
-        advantage_fields=(capabilities.advantage_fields - {SECTION}) | told,
-        loss_fields=(capabilities.loss_fields - {SECTION}) | told,
-        prefixes=tuple(prefix for prefix in capabilities.prefixes if prefix != SIGNAL),
+        advantage_fields=capabilities.advantage_fields | told,
+        loss_fields=capabilities.loss_fields | told,
+        prefixes=tuple(prefix for prefix in capabilities.prefixes if prefix not in (SIGNAL, SECTION)),
         source_capabilities=capabilities.source_capabilities - absent,
         clauses={**capabilities.clauses, **_COME_WITHOUT},
     )
