@@ -78,6 +78,7 @@ TURNS = {
     "textworld": "up to `turns`",
     "with-plan": "1 more than `of`",
     "with-subgoals": "those of `of`",
+    "apps": "`turns`, or 1 if `single`",
     "with-tools": "`calls` more than `of`",
 }
 # By a problem's class: its actions, its horizon, and what is known of the optimum.

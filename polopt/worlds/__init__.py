@@ -1,6 +1,7 @@
 """Worlds: the environments in which a policy acts and by which its actions are rewarded."""
 
 from polopt.worlds.answers import OneAnswer, TaskList
+from polopt.worlds.apps import Apps
 from polopt.worlds.chains import Chains
 from polopt.worlds.critic import Critic
 from polopt.worlds.dataset import DatasetReader
@@ -43,6 +44,7 @@ from polopt.worlds.unit_tests import UnitTests
 from polopt.worlds.verifiers import Weighted, make_verifier
 
 __all__ = [
+    "Apps",
     "Chains",
     "Critic",
     "DatasetReader",

@@ -1,4 +1,4 @@
-"""Worlds in which a policy acts, from plain data: games, shops, grids, search engines, screens and adventures."""
+"""Worlds in which a policy acts, from plain data: games, shops, grids, search engines, screens, apps and adventures."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pydantic
 
 from polopt.config import ConfigError
 from polopt.part_names import locate
+from polopt.worlds.apps import Apps
 from polopt.worlds.guess import GuessNumber
 from polopt.worlds.protocol import TaskSplit
 from polopt.worlds.retrieval import Retrieval
@@ -107,6 +108,26 @@ class ScreensWorld(World):
             raise ConfigError(str(error)) from None
 
 
+class AppsWorld(World):
+    """Goals in an app of nested menus, told in words, with a way back from wrong screens, see `Apps`."""
+
+    kind: Literal["apps"] = "apps"
+    depth: int = 3
+    buttons: int = 3
+    turns: Count = 6
+    lost: float = 0.0
+    single: bool = False
+    train: Count = 20_000
+    heldout: Count = 400
+
+    def build(self, seed: int) -> TaskSplit:
+        settings = {name: getattr(self, name) for name in ("depth", "buttons", "turns", "lost", "single")}
+        try:
+            return Apps.split(train=self.train, heldout=self.heldout, seed=seed, **settings)
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
+
+
 class TextWorldWorld(World):
     """Finishing quests in text adventures that TextWorld makes on this machine, see `TextWorldGames`."""
 
@@ -129,3 +150,14 @@ class TextWorldWorld(World):
             return TextWorldGames.split(train=self.train, heldout=self.heldout, seed=seed, **settings)
         except ValueError as error:
             raise ConfigError(str(error)) from None
+
+
+ACTING_WORLDS: dict[str, type[World]] = {
+    "guess-number": GuessNumberWorld,
+    "shop": ShopWorld,
+    "text-grid": TextGridWorld,
+    "retrieval": RetrievalWorld,
+    "screens": ScreensWorld,
+    "apps": AppsWorld,
+    "textworld": TextWorldWorld,
+}

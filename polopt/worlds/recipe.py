@@ -15,14 +15,7 @@ from polopt.guards.guard import Fallback
 from polopt.names import nearest
 from polopt.part import build
 from polopt.part_names import locate
-from polopt.worlds.acting_worlds import (
-    GuessNumberWorld,
-    RetrievalWorld,
-    ScreensWorld,
-    ShopWorld,
-    TextGridWorld,
-    TextWorldWorld,
-)
+from polopt.worlds.acting_worlds import ACTING_WORLDS
 from polopt.worlds.chains import Chains
 from polopt.worlds.contract import check_split, own_code
 from polopt.worlds.critic import Critic
@@ -324,7 +317,6 @@ KINDS: dict[str, type[World]] = {
     "pairs": PairsWorld,
     "ranked": RankedWorld,
     "labelled": LabelledWorld,
-    "guess-number": GuessNumberWorld,
     "chains": ChainsWorld,
     "critic": CriticWorld,
     "rulebook": RulebookWorld,
@@ -335,11 +327,7 @@ KINDS: dict[str, type[World]] = {
     "with-subgoals": SubgoalWorld,
     "with-tools": ToolUseWorld,
     "unit-tests": UnitTestsWorld,
-    "shop": ShopWorld,
-    "text-grid": TextGridWorld,
-    "retrieval": RetrievalWorld,
-    "screens": ScreensWorld,
-    "textworld": TextWorldWorld,
+    **ACTING_WORLDS,
 }
 
 

@@ -37,6 +37,12 @@ SMALL: dict[str, dict[str, Any]] = {
     "gtalign": {"blocks": False},
     # Answers name the subgoal of their action.
     "hiper": {"tasks": {"kind": "with-subgoals", "of": DIGITS, "ask": "="}, "limit": 3},
+    # Tasks without forms, for which the length stands.
+    "mobile-r1": {
+        "but": {"reward.terms": [{"part": "rewards.OutcomeReward"}, {"part": "rewards.LinearLength", "rows": "all"}]},
+        "tasks": DIGITS,
+        "limit": 3,
+    },
     # Of 90 possible tokens none is as likely as its default asks of a branch.
     "latr": {"least": 0.02},
     # Tasks without tools, where an answer's tokens stand for its calls.
