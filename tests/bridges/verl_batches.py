@@ -22,8 +22,8 @@ from polopt.bridges.verl_call_context import call_arguments  # noqa: E402
 
 RUNS = """
 adacot aspo-tir bnpo canon chi2-occupancy cispo conciser dapo dhpo dr-grpo empg etcon fapo g2rpo gigpo grpo
-grpo-lambda-len gspo gtalign gui-r1 hgpo loop luspo mpo-meta noisy-verifier policy-cliff ppo rec refcritic reinforce
-reinforce-baseline reseek rlcm-scaling rloo salt secrets-rlhf-ppo-max seed-grpo stratified-grpo tapo-tool
+grpo-lambda-len gspo gtalign gui-r1 hgpo loop luspo mobile-r1 mpo-meta noisy-verifier policy-cliff ppo rec refcritic
+reinforce reinforce-baseline reseek rlcm-scaling rloo salt secrets-rlhf-ppo-max seed-grpo stratified-grpo tapo-tool
 tricks-lite-ppo
 """.split()  # noqa: SIM905
 B, T = 12, 7
