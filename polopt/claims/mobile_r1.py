@@ -9,6 +9,7 @@ from torch import Tensor
 
 from polopt.algorithm import Algorithm
 from polopt.claim import Finding, Replace, claim, mutation
+from polopt.credit import RelativeAdvantage
 from polopt.experience import Experience
 from polopt.lab import LinearPolicy, TokenTree
 from polopt.lab.effects import More, effect
@@ -127,7 +128,9 @@ def _learned(side: Stages, seed: int, step_size: float) -> dict[str, float]:
     criteria=[More("the worse of both", by=0.2)],
     seeds=10,
     cost="slow",
-    note=APP,
+    refuted=True,
+    note=f"{APP} After single actions the policy leaves the way so seldom that whole tasks hardly show it a wrong "
+    "screen; after imitation alone they teach it to return more often, 0.54 on the seeds of the first look.",
 )
 def returns_from_wrong_screens(side: Stages, *, seed: int, step_size: float) -> dict[str, float]:
     return _learned(side, seed, step_size)
@@ -145,7 +148,8 @@ def returns_from_wrong_screens(side: Stages, *, seed: int, step_size: float) -> 
     criteria=[More("done", by=0.05)],
     seeds=10,
     cost="slow",
-    note=APP,
+    refuted=True,
+    note=f"{APP} Whole tasks from the start do nearly as many on most seeds, and miss goals on a few.",
 )
 def above_whole_tasks(side: Stages, *, seed: int, step_size: float) -> dict[str, float]:
     return _learned(side, seed, step_size)
@@ -197,12 +201,12 @@ def form_counts_twice(replace: Replace) -> None:
     replace(FieldReward, "forward", lambda self, experience: 2 * own(self, experience))
 
 
-@mutation("The stage of single actions is left out.", kills=above_whole_tasks)
-def nothing_before_tasks(replace: Replace) -> None:
-    own = _App.learn
+@mutation("The last turn alone has an advantage.", kills=one_reward_for_all_turns)
+def last_turn_alone(replace: Replace) -> None:
+    own = RelativeAdvantage.forward
 
-    def learn(self: _App, algorithm: Algorithm, tree: TokenTree, starts: Starts, *settings: float) -> None:
-        if tree.horizon == TURNS:
-            own(self, algorithm, tree, starts, *settings)  # type: ignore[arg-type]
+    def forward(self: RelativeAdvantage, experience: Experience) -> Tensor:
+        last = experience.turn == torch.where(experience.mask, experience.turn, -1).amax(1, keepdim=True)
+        return torch.where(last, own(self, experience), 0)
 
-    replace(_App, "learn", learn)
+    replace(RelativeAdvantage, "forward", forward)
