@@ -19,14 +19,14 @@ from polopt.methods.mobile_r1 import mobile_r1
 from polopt.methods.sft import sft
 from polopt.rewards import FieldReward, OutcomeReward
 
-# An app of menus with two buttons each, three deep; action 2 goes back. Goals are screens of the last menu.
-DEPTH, BACK, TURNS, FEATURES = 3, 2, 6, 48
-GOALS = [*itertools.product(range(2), repeat=DEPTH)][::2]
-PLACES = [place for length in range(DEPTH + 1) for place in itertools.product(range(2), repeat=length)]
-WRONG = [(goal, (1 - goal[0],)) for goal in GOALS]  # the first button is the other one
-
 Place = tuple[int, ...]
 Starts = list[tuple[Place, Place]]
+
+# An app of menus with two buttons each, three deep; action 2 goes back. Goals are screens of the last menu.
+DEPTH, BACK, TURNS, FEATURES = 3, 2, 6, 48
+GOALS: list[Place] = [*itertools.product(range(2), repeat=DEPTH)][::2]
+PLACES = [place for length in range(DEPTH + 1) for place in itertools.product(range(2), repeat=length)]
+WRONG: Starts = [(goal, (1 - goal[0],)) for goal in GOALS]  # the first button is the other one
 
 
 def _moved(place: Place, action: int) -> Place:
@@ -107,7 +107,7 @@ APP = (
 def _learned(side: Stages, seed: int, step_size: float) -> dict[str, float]:
     app = _App(seed)
     home: Starts = [(goal, ()) for goal in GOALS]
-    way = [(goal, goal[:i]) for goal in GOALS for i in range(DEPTH)]
+    way: Starts = [(goal, goal[:i]) for goal in GOALS for i in range(DEPTH)]
     tasks, lost = app.tasks(home), app.tasks(WRONG)
     app.learn(sft(), app.steps([*way, *WRONG]), [*way, *WRONG], side.imitation, 2.0, seed)
     app.learn(_outcome_alone(2), app.steps(way), way, side.actions, step_size, seed)
