@@ -1,5 +1,6 @@
 """These programs measure what the paper of MedS3 claims."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -187,16 +188,25 @@ def loss_is_the_formula() -> Finding:
     baseline="the values themselves",
 )
 def looks_back() -> Finding:
-    values, lam = [0.5, 0.9, 0.4, 0.6, 1.0, 0.0], 0.5
-    found = StepValueSearch(look_back=lam).labels(values)
-    wanted = [0.5, 0.9, 0.4 - 0.25, 0.6 + 0.1, 1.0, 0.0]
-    error = max(abs(a - b) for a, b in zip(found, wanted, strict=True))
+    values = [0.5, 0.9, 0.4, 0.6, 1.0, 0.0, math.nan, 0.7]  # NaN of a step that no completion was drawn from
+    found = StepValueSearch(look_back=0.5).labels(values)
+    wanted = [0.5, 0.9, 0.4 - 0.25, 0.6 + 0.1, 1.0, 0.0, math.nan, 0.7]
     plain = StepValueSearch().labels(values)
-    return Finding(
-        measured={"error": error, "without": max(abs(a - b) for a, b in zip(plain, values, strict=True))},
-        criterion="both 0",
-        holds=error < 1e-12 and plain == values,
+    error, without = (
+        max(_apart(a, b) for a, b in zip(got, told, strict=True)) for got, told in ((found, wanted), (plain, values))
     )
+    return Finding(
+        measured={"error": error, "without": without},
+        criterion="both 0",
+        holds=error < 1e-12 and without == 0,
+    )
+
+
+def _apart(a: float, b: float) -> float:
+    """Returns the distance of two labels: 0 of two that are missing, infinite if one is."""
+    if math.isnan(a) or math.isnan(b):
+        return 0.0 if math.isnan(a) and math.isnan(b) else math.inf
+    return abs(a - b)
 
 
 @mutation("A step's label is the mean of all rollouts through it.", kills=labels_are_values)

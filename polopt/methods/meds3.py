@@ -65,8 +65,8 @@ def meds3(
 
     exploration: c of the search's rule, V + c sqrt(ln N_parent / N). expansions, width: of the search.
     step_length: decisions of a step; None for turns.
-    look_back: of a step that is worse than the one before it, v_i becomes v_i - look_back (v_{i-1} - v_i), between 0
-        and 1; from the second step on.
+    look_back: v_i becomes v_i - look_back (v_{i-1} - v_i), between 0 and 1, from the third step on: lower for a step
+        that is worse than the one before it, and higher for a better one.
     weight: of the process model's loss.
 
     In the paper completions are max(20 / (depth + 1), 5), steps are those of a text, searches end with three right
@@ -126,7 +126,7 @@ class StepValueSearch(TreeSearch):
         found = list(values)
         for i in range(2, len(values)):
             before = values[i - 1]
-            if not math.isnan(before):
+            if not (math.isnan(before) or math.isnan(values[i])):
                 found[i] = min(1.0, max(0.0, values[i] - self.look_back * (before - values[i])))
         return found
 

@@ -1,4 +1,4 @@
-"""Votes of answers with the scores of a process model, by hand and from a policy."""
+"""Labels of the steps of searches, and votes of answers with the scores of a process model."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 from polopt.lab import TabularPolicy, TokenTree
 from polopt.lab.source import TreeSource
-from polopt.methods.meds3 import VoteSum
+from polopt.methods.meds3 import StepValueSearch, VoteSum
 
 ANSWERS, SCORES = ["a", "b", "b", "c", "a"], [0.3, 0.2, 0.25, 0.5, 0.1]
 
@@ -55,3 +55,29 @@ def test_settings_that_cannot_be_are_refused() -> None:
         VoteSum(candidates=0)
     with pytest.raises((ValueError, TypeError), match="votes"):
         VoteSum(votes="most")  # type: ignore[arg-type]
+
+
+def test_the_steps_that_were_completed_have_labels_and_no_others() -> None:
+    """In answers of five steps, of which most nodes were never expanded."""
+    tree = TokenTree.full(2, 5, lambda prompt, answer: float(sum(answer) > 2), prompts=3)
+    policy = TabularPolicy(tree, spread=0.5, seed=1, critic=True)
+    source = TreeSource(tree, policy, rows=24, seed=3)
+    search = StepValueSearch(expansions=3, width=2, step_length=1)
+    rows, trees = search.search(source, source.take(3))
+    batch = search.learned(source, rows, trees)
+    assert len(batch) == sum(1 for root in trees for _ in root.leaves())
+    seen = 0
+    for row in range(len(batch)):
+        node = trees[int(batch.group[row])]
+        columns = batch.mask[row].nonzero().flatten().tolist()
+        for place, column in enumerate(columns):
+            label = float(batch.extras["step_label"][row, column])
+            last = column == columns[-1]
+            assert bool(batch.extras["step_labelled"][row, column]) == (last or (place > 0 and node.expanded))
+            if last:
+                assert label == float(batch.outcome[row])
+            elif place and node.expanded:
+                assert label == node.drawn
+                seen += 1
+            node = node.children[(int(batch.extras["tokens"][row, column]),)]
+    assert seen
