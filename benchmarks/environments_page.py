@@ -79,6 +79,8 @@ TURNS = {
     "with-plan": "1 more than `of`",
     "with-subgoals": "those of `of`",
     "apps": "`turns`, or 1 if `single`",
+    "gymnasium": "`turns`",
+    "minigrid": "`turns`",
     "with-tools": "`calls` more than `of`",
 }
 # By a problem's class: its actions, its horizon, and what is known of the optimum.

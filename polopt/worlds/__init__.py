@@ -9,8 +9,10 @@ from polopt.worlds.episodes import environment
 from polopt.worlds.functions import VerifierError
 from polopt.worlds.guarded import GuardedTasks
 from polopt.worlds.guess import GuessNumber
+from polopt.worlds.gymnasium_games import GymnasiumTasks
 from polopt.worlds.interpreter import Interpreter
 from polopt.worlds.labelled import LabelledReader, RankedReader
+from polopt.worlds.minigrid_words import MiniGridTasks
 from polopt.worlds.noisy import NoisyTasks
 from polopt.worlds.pairs import PairReader
 from polopt.worlds.planned import PlannedTasks
@@ -52,8 +54,10 @@ __all__ = [
     "EpisodeError",
     "GuardedTasks",
     "GuessNumber",
+    "GymnasiumTasks",
     "Interpreter",
     "LabelledReader",
+    "MiniGridTasks",
     "NoisyTasks",
     "OneAnswer",
     "PairReader",

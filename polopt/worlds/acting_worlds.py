@@ -10,6 +10,8 @@ from polopt.config import ConfigError
 from polopt.part_names import locate
 from polopt.worlds.apps import Apps
 from polopt.worlds.guess import GuessNumber
+from polopt.worlds.gymnasium_games import GymnasiumTasks
+from polopt.worlds.minigrid_words import MiniGridTasks
 from polopt.worlds.protocol import TaskSplit
 from polopt.worlds.retrieval import Retrieval
 from polopt.worlds.screens import Screens
@@ -152,6 +154,45 @@ class TextWorldWorld(World):
             raise ConfigError(str(error)) from None
 
 
+class GymnasiumWorld(World):
+    """Episodes of an environment of gymnasium whose actions are texts or a few choices, see `GymnasiumTasks`."""
+
+    kind: Literal["gymnasium"] = "gymnasium"
+    id: str
+    settings: dict[str, Any] = pydantic.Field(default_factory=dict)
+    actions: tuple[str, ...] | None = None
+    describe: str | None = None
+    ask: str = ""
+    digits: int = 2
+    solved: float = 1.0
+    turns: Count = 20
+    train: Count = 2_000
+    heldout: Count = 100
+
+    def build(self, seed: int) -> TaskSplit:
+        names = ("id", "settings", "actions", "describe", "ask", "digits", "solved", "turns")
+        settings = {name: getattr(self, name) for name in names}
+        try:
+            return GymnasiumTasks.split(train=self.train, heldout=self.heldout, seed=seed, **settings)
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
+
+
+class MiniGridWorld(World):
+    """Missions of MiniGrid and BabyAI, told in words, see `MiniGridTasks`."""
+
+    kind: Literal["minigrid"] = "minigrid"
+    id: str = "BabyAI-GoToRedBallNoDists-v0"
+    settings: dict[str, Any] = pydantic.Field(default_factory=dict)
+    turns: Count = 20
+    train: Count = 2_000
+    heldout: Count = 100
+
+    def build(self, seed: int) -> TaskSplit:
+        settings = {name: getattr(self, name) for name in ("id", "settings", "turns")}
+        return MiniGridTasks.split(train=self.train, heldout=self.heldout, seed=seed, **settings)
+
+
 ACTING_WORLDS: dict[str, type[World]] = {
     "guess-number": GuessNumberWorld,
     "shop": ShopWorld,
@@ -160,4 +201,6 @@ ACTING_WORLDS: dict[str, type[World]] = {
     "screens": ScreensWorld,
     "apps": AppsWorld,
     "textworld": TextWorldWorld,
+    "gymnasium": GymnasiumWorld,
+    "minigrid": MiniGridWorld,
 }
