@@ -18,6 +18,7 @@ import pydantic
 from pydantic.fields import FieldInfo
 
 from benchmarks.spec import HERE
+from polopt.config import Config
 from polopt.training.language_recipe import LanguageRecipe
 from polopt.worlds import recipe as worlds
 
@@ -152,6 +153,9 @@ def _type(annotation: Any, metadata: Sequence[Any] = ()) -> str:
         return f"by name, {_type(inner[1])}" if inner[1] is not Any else "settings by name"
     if annotation in PLACES:
         return f"[settings](#{_anchor(PLACES[annotation])})"
+    if isinstance(annotation, type) and issubclass(annotation, Config):
+        fields = annotation.model_fields.items()
+        return f"{{{', '.join(f'{name}: {_type(field.annotation, field.metadata)}' for name, field in fields)}}}"
     plain = {bool: "true or false", int: "whole number", float: "number", str: "text", type(None): "null", Any: "any"}
     return plain[annotation] + (_bounds(metadata) if annotation in (int, float) else "")
 

@@ -22,6 +22,7 @@ from polopt.worlds.critic import Critic
 from polopt.worlds.file_worlds import DatasetWorld, LabelledWorld, PairsWorld, RankedWorld
 from polopt.worlds.guarded import GuardedTasks
 from polopt.worlds.interpreter import Interpreter
+from polopt.worlds.mcp_tools import MCPSpec, mcp_tools
 from polopt.worlds.noisy import NoisyTasks
 from polopt.worlds.planned import ACT_PROMPT, PLAN_PROMPT, PlannedTasks
 from polopt.worlds.protocol import Tasks, TaskSplit
@@ -186,13 +187,13 @@ class SecondChanceWorld(WrapperWorld):
 class ToolUseWorld(WrapperWorld):
     """The world `of` with tools that may be called before the answer, see `ToolUse`.
 
-    tools: calculator, python, and functions of your own, as file.py:name.
+    tools: calculator, python, functions of your own, as file.py:name, and {mcp: COMMAND}, all tools of an MCP server.
     calls: how many answers with calls an episode may have.
     seconds, memory, output, packages: limits of a Python program, see `Interpreter`.
     """
 
     kind: Literal["with-tools"] = "with-tools"
-    tools: list[str] = pydantic.Field(min_length=1)
+    tools: list[str | MCPSpec] = pydantic.Field(min_length=1)
     calls: Count = 3
     seconds: float = pydantic.Field(default=5.0, gt=0)
     memory: float = pydantic.Field(default=0.5, gt=0)
@@ -201,7 +202,12 @@ class ToolUseWorld(WrapperWorld):
 
     def build(self, seed: int) -> TaskSplit:
         split = parse_world(self.of).split(seed)
-        tools = {name.rpartition(":")[2]: self._tool(name) for name in self.tools}
+        tools: dict[str, Tool] = {}
+        for named in self.tools:
+            if isinstance(named, str):
+                tools[named.rpartition(":")[2]] = self._tool(named)
+            else:
+                tools |= mcp_tools(named.mcp, named.seconds)
         both = [ToolUse(tasks, tools, calls=self.calls) for tasks in (split.train, split.heldout)]
         return dataclasses.replace(split, train=both[0], heldout=both[1])
 
