@@ -117,13 +117,14 @@ class AppsWorld(World):
     depth: int = 3
     buttons: int = 3
     turns: Count = 6
+    midway: float = 0.0
     lost: float = 0.0
     single: bool = False
     train: Count = 20_000
     heldout: Count = 400
 
     def build(self, seed: int) -> TaskSplit:
-        settings = {name: getattr(self, name) for name in ("depth", "buttons", "turns", "lost", "single")}
+        settings = {name: getattr(self, name) for name in ("depth", "buttons", "turns", "midway", "lost", "single")}
         try:
             return Apps.split(train=self.train, heldout=self.heldout, seed=seed, **settings)
         except ValueError as error:

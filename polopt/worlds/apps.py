@@ -22,6 +22,7 @@ class Apps:
     have this form, and others change nothing.
 
     size: number of tasks. depth: letters of a goal. buttons: of a screen, 2 to 8. turns: the most actions.
+    midway: the share of tasks that begin on any screen of the way, in place of the first.
     lost: the share of tasks that begin on a wrong screen, so that the first right action is to go back.
     single: whether a task is one action on one screen of the way, with reward 1 if it is the right one.
     seed: task i is the same for the same seed, on every machine.
@@ -39,16 +40,19 @@ class Apps:
         depth: int = 3,
         buttons: int = 3,
         turns: int = 6,
+        midway: float = 0.0,
         lost: float = 0.0,
         single: bool = False,
         seed: int = 0,
         heldout: bool = False,
     ) -> None:
-        if size < 1 or depth < 1 or not 2 <= buttons <= len(LETTERS) or turns < 1 or not 0 <= lost <= 1:
+        shares = 0 <= lost <= 1 and 0 <= midway <= 1
+        if min(size, depth, turns) < 1 or not 2 <= buttons <= len(LETTERS) or not shares:
             raise ValueError(
-                f"apps: need size, depth and turns >= 1, 2 to {len(LETTERS)} buttons and lost in [0, 1], found {size}, "
-                f"{depth}, {turns}, {buttons} and {lost}"
+                f"apps: need size, depth and turns >= 1, 2 to {len(LETTERS)} buttons, and lost and midway in [0, 1], "
+                f"found {size}, {depth}, {turns}, {buttons}, {lost} and {midway}"
             )
+        self.midway = 1.0 if single else midway
         self.size, self.depth, self.buttons, self.lost, self.single = size, depth, buttons, lost, single
         self.seed, self.heldout = seed, heldout
         self.turns = 1 if single else turns
@@ -76,7 +80,7 @@ class Apps:
         where = "heldout" if self.heldout else "train"
         draw = random.Random(f"apps/{self.seed}/{where}/{index}")
         goal = draw.choice(self.goals)
-        at = goal[: draw.randrange(self.depth)] if self.single else ""
+        at = goal[: draw.randrange(self.depth)] if draw.random() < self.midway else ""
         lost = draw.random() < self.lost
         if lost:
             at += draw.choice([letter for letter in LETTERS[: self.buttons] if letter != goal[len(at)]])

@@ -114,7 +114,7 @@ def test_goals_are_held_out_and_tasks_are_the_same_everywhere() -> None:
 def test_settings_out_of_range_are_refused() -> None:
     with pytest.raises(ConfigError, match="2 to 8 buttons"):
         build_tasks({"kind": "apps", "buttons": 1}, seed=0)
-    with pytest.raises(ConfigError, match="lost in"):
+    with pytest.raises(ConfigError, match="lost and midway in"):
         build_tasks({"kind": "apps", "lost": 2.0}, seed=0)
     judge = HTTPJudge(chat=Chat(url="http://localhost:1/v1", model="m"))
     with pytest.raises(ValueError, match="a judge is asked in stage 3"):
