@@ -19,6 +19,8 @@ from polopt.errors import UserError
 
 # Characters of a result; what is longer is cut off, with a word.
 LONGEST = 4000
+# The protocol's code of a connection that is closed.
+CLOSED = -32000
 TYPES = {"string": str, "integer": int, "number": float, "boolean": bool, "array": list, "object": dict}
 
 
@@ -29,7 +31,7 @@ class MCPSpec(Config):
     seconds: float = pydantic.Field(default=10.0, gt=0)
 
 
-class MCPError(UserError, RuntimeError):
+class ToolServerError(UserError, RuntimeError):
     """A server of tools cannot be started, or has ended. The message names its command and the fix."""
 
 
@@ -39,14 +41,15 @@ class MCPServer:
     command: the program and its arguments. seconds: time limit of its start, and of a call.
 
     Raises:
-        MCPError: the package `mcp` is not installed; the server does not start, or not in time.
+        ToolServerError: the package `mcp` is not installed; the server does not start, or not in time.
     """
 
     def __init__(self, command: Sequence[str], seconds: float = 10.0) -> None:
         if not command or not seconds > 0:
-            raise MCPError(f"mcp: needs a command and seconds > 0, found {list(command)} and {seconds}")
+            raise ToolServerError(f"mcp: needs a command and seconds > 0, found {list(command)} and {seconds}")
         self.command, self.seconds = list(command), seconds
         self._loop = asyncio.new_event_loop()
+        self._task: asyncio.Task[Any] | None = None
         self._ready: concurrent.futures.Future[Any] = concurrent.futures.Future()
         self._thread = threading.Thread(target=self._loop.run_until_complete, args=(self._serve(),), daemon=True)
         self._thread.start()
@@ -54,19 +57,19 @@ class MCPServer:
             self._session, self.described = self._ready.result(timeout=seconds)
         except concurrent.futures.TimeoutError:
             self.close()
-            raise MCPError(f"mcp: {self._shown} did not start within {seconds:g} s; raise seconds") from None
+            raise ToolServerError(f"mcp: {self._shown} did not start within {seconds:g} s; raise seconds") from None
         except ImportError:
-            raise MCPError("mcp: tools of MCP servers need it; run pip install 'polopt[mcp]'") from None
+            raise ToolServerError("mcp: tools of MCP servers need it; run pip install 'polopt[mcp]'") from None
         except Exception as error:
-            raise MCPError(f"mcp: {self._shown} cannot be started: {_cause(error)}") from None
+            raise ToolServerError(f"mcp: {self._shown} cannot be started: {_cause(error)}") from None
 
     @property
     def _shown(self) -> str:
         return " ".join(self.command)
 
     async def _serve(self) -> None:
-        """Keeps the session open until `close`."""
-        self._end = asyncio.Event()
+        """Keeps the session open until `close`, which cancels it."""
+        self._task = asyncio.current_task()
         try:
             from mcp import ClientSession, StdioServerParameters, stdio_client
 
@@ -74,8 +77,8 @@ class MCPServer:
             async with stdio_client(parameters) as (read, write), ClientSession(read, write) as session:
                 await session.initialize()
                 self._ready.set_result((session, (await session.list_tools()).tools))
-                await self._end.wait()
-        except BaseException as error:  # told to whoever waits for the start; a later end is found by the next call
+                await asyncio.Event().wait()
+        except BaseException as error:  # told to whoever waits for the start; after it, by `close` alone
             if not self._ready.done():
                 self._ready.set_exception(error)
 
@@ -88,10 +91,10 @@ class MCPServer:
 
         Raises:
             ValueError: the tool's own error, or no answer in time, for the policy to read.
-            MCPError: the server has ended.
+            ToolServerError: the server has ended.
         """
         if not self._thread.is_alive():
-            raise MCPError(f"mcp: {self._shown} has ended; start the run again, or leave its tools out")
+            raise self._ended()
         pending = asyncio.run_coroutine_threadsafe(self._session.call_tool(name, arguments), self._loop)
         try:
             result = pending.result(timeout=self.seconds)
@@ -99,6 +102,8 @@ class MCPServer:
             pending.cancel()
             raise ValueError(f"no answer within {self.seconds:g} s") from None
         except Exception as error:
+            if getattr(error, "code", getattr(getattr(error, "error", None), "code", CLOSED)) == CLOSED:
+                raise self._ended() from None
             raise ValueError(_cause(error)) from None
         text = "\n".join(getattr(part, "text", None) or f"[{part.type}]" for part in result.content)
         if len(text) > LONGEST:
@@ -107,10 +112,14 @@ class MCPServer:
             raise ValueError(text)
         return text
 
+    def _ended(self) -> ToolServerError:
+        return ToolServerError(f"mcp: {self._shown} has ended; see what it wrote, and start the run again")
+
     def close(self) -> None:
         """Ends the server."""
-        if self._thread.is_alive() and hasattr(self, "_end"):
-            self._loop.call_soon_threadsafe(self._end.set)
+        task = self._task
+        if self._thread.is_alive() and task is not None:
+            self._loop.call_soon_threadsafe(task.cancel)
             self._thread.join(timeout=5)
 
 
@@ -163,7 +172,7 @@ def mcp_tools(command: Sequence[str], seconds: float = 10.0) -> dict[str, MCPToo
     """Returns the tools of the server that a command starts, by name; one server in each process for equal commands.
 
     Raises:
-        MCPError: as `MCPServer`.
+        ToolServerError: as `MCPServer`.
     """
     return _server_of(tuple(command), seconds, os.getpid()).tools()
 

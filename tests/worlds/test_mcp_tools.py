@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ import pytest
 
 from polopt.config import ConfigError
 from polopt.worlds import build_tasks
-from polopt.worlds.mcp_tools import LONGEST, MCPError, MCPServer, mcp_tools
+from polopt.worlds.mcp_tools import LONGEST, MCPServer, ToolServerError, mcp_tools
 from polopt.worlds.tools import described_tools
 
 pytest.importorskip("mcp")
@@ -75,14 +76,16 @@ def test_another_process_starts_its_own() -> None:
 def test_a_server_that_leaves_or_does_not_start_is_an_error() -> None:
     server = MCPServer(COMMAND, seconds=60.0)
     server.seconds = 3.0
-    with pytest.raises((ValueError, MCPError)):
-        server.tools()["leave"]()
-    with pytest.raises((ValueError, MCPError)):
-        server.tools()["add"](a=1)
+    for name, arguments in (("leave", {}), ("add", {"a": 1})):
+        with pytest.raises(ToolServerError, match="has ended"):
+            server.tools()[name](**arguments)
     server.close()
-    with pytest.raises(MCPError, match="cannot be started"):
+    with pytest.raises(ToolServerError, match="cannot be started"):
         MCPServer(["/no/such/program"], seconds=5.0)
-    with pytest.raises(MCPError, match=r"cannot be started|did not start"):
+    with pytest.raises(ToolServerError, match=r"cannot be started|did not start"):
         MCPServer([sys.executable, "-c", "print('hello')"], seconds=5.0)
+    with pytest.raises(ToolServerError, match="did not start within 1 s"):
+        MCPServer(["sleep", "987"], seconds=1.0)
+    assert "987" not in subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
     with pytest.raises(ConfigError, match="mcp"):
         build_tasks({"kind": "with-tools", "tools": [{"mcp": []}], "of": {"kind": "guess-number"}}, seed=0)
