@@ -54,6 +54,18 @@ def state_batch(seed: int = 0, clean: bool = False) -> SampleBatch:
     return batch.replace(extras={"turn_state": state, "tokens": tokens})
 
 
+def section_batch(seed: int = 0, clean: bool = False) -> SampleBatch:
+    """A random batch whose answers have sections, in few tokens, and labels of some of their decisions."""
+    batch, g = state_batch(seed, clean=clean), torch.Generator().manual_seed(500 + seed)
+    mask = batch.mask
+    section, label = torch.randint(0, 4, mask.shape, generator=g), torch.rand(mask.shape, generator=g).double()
+    there = (torch.rand(mask.shape, generator=g) < 0.5) & mask
+    if not clean:
+        section = torch.where(mask, section, 99)
+    labels = {"valued": there, "step_labelled": there, "step_label": torch.where(there, label, torch.nan)}
+    return batch.replace(extras={"section": section, **labels})
+
+
 def history_batch(seed: int = 0, clean: bool = False) -> SampleBatch:
     """A random batch after others with a mean entropy of 1.6."""
     batch = random_batch(seed, clean=clean)

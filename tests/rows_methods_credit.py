@@ -7,7 +7,7 @@ import dataclasses
 import torch
 from batches import SampleBatch, outcome_batch, poisoned, random_batch
 from battery import PartRow
-from row_batches import answer_reward_batch, few_tokens_batch, signal_batch
+from row_batches import answer_reward_batch, few_tokens_batch, section_batch, signal_batch
 from rows_credit import AGREEMENT
 
 from polopt.credit import GAE, GroupMean, GroupStd, ModulatedAdvantage, RelativeAdvantage, WeightedAdvantage
@@ -21,7 +21,9 @@ from polopt.methods.copo import AcrossGroups, MultiAdvantage, PerAdvantageSurrog
 from polopt.methods.empg import CentredAdvantage, TurnCertainty
 from polopt.methods.epo import EntropyHistory
 from polopt.methods.g2rpo import EntropyBand, NormalScores
+from polopt.methods.hiper import HierarchicalAdvantage, SectionValueLoss, SubgoalPenalty
 from polopt.methods.infocons import ParaphraseConsistency, ReturnsPlusMeasures, TermEntropy
+from polopt.methods.meds3 import StepValueLoss
 from polopt.methods.progrpo import RelativeSurprisal
 from polopt.methods.score import TurnAdvantage, TurnRewards
 from polopt.methods.seed_grpo import SemanticEntropy, UncertaintyDecay
@@ -55,12 +57,16 @@ OBJECTIVES = {
         Surrogate(trust=PerAdvantageSurrogate(trust=Clip(low=0.1, high=0.2, dual=1.5)), aggregate=SequenceMean())
     ),
     "entropy band": PartRow(Surrogate(regularise=[EntropyBand(of="exact", low=0.7, high=0.8, coefficient=2.0)])),
+    "values of sections": PartRow(Surrogate(regularise=[SectionValueLoss()]), batch=section_batch),
+    "values of steps": PartRow(Surrogate(regularise=[StepValueLoss(coefficient=2.0)]), batch=section_batch),
     "sampled entropy band": PartRow(
         Surrogate(regularise=[EntropyBand(low=1.6, high=1.7, coefficient=2.0, kinds=("a",))])
     ),
 }
 
 CREDITS = {
+    "subgoals": PartRow(HierarchicalAdvantage(normalise=False, gamma=0.9), batch=section_batch),
+    "subgoals, normalised": PartRow(HierarchicalAdvantage(lam=0.8, cut="bootstrap"), batch=section_batch),
     "entropy history": PartRow(EntropyHistory(credit=RelativeAdvantage()), relative=True),
     "beta": PartRow(RelativeAdvantage(scale=BetaScale(low=-20.0, high=1010.0)), relative=True),
     "beta of outcomes": PartRow(
@@ -155,6 +161,7 @@ CREDITS = {
 }
 
 REWARDS = {
+    "subgoals that are kept": PartRow(SubgoalPenalty(keep=0.3, rewritten=0.2), batch=section_batch),
     "paid by turn": PartRow(TurnRewards(weights=(0.0, 2.0)), batch=answer_reward_batch),
     "answer_reward": PartRow(TurnRewards(), batch=answer_reward_batch),
 }

@@ -93,7 +93,7 @@ LOOPS = (
     # A solver's: see tests/solvers.
     *(solvers.RegretSum, solvers.RegretMatching, solvers.IterationWeight, solvers.MetaSolver, VolatilityDiscount),
     *(po.sampling.Predictor, po.sampling.SuccessCounts, po.methods.spo_selfsup.TokenImportance),
-    *(po.methods.agent_r.ErrorLocator, po.methods.step_q.StepReranker),
+    *(po.methods.agent_r.ErrorLocator, po.methods.meds3.VoteSum, po.methods.step_q.StepReranker),
 )
 
 

@@ -28,7 +28,8 @@ def test_copies_and_passes_are_those_of_the_loop(slug):
     banks = sum(isinstance(module, WeightBank) for module in algorithm.modules())
     assert found.frozen == len(copies) + averaged + banks
     assert found.other >= len(copies)
-    assert found.critic == ("value" in algorithm.required_fields)
+    outputs = algorithm.objective.active_fields("policy_outputs")
+    assert found.critic == ("value" in algorithm.required_fields | outputs)
     assert bool(found.survey) == bool(algorithm.objective.required_full_batch_outputs)
     if not isinstance(algorithm.sampling, TransitionReplay):  # whose groups are of transitions
         assert found.group == algorithm.sampling.settings().get("group", algorithm.sampling.group_size)
