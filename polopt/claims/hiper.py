@@ -71,8 +71,7 @@ def above_the_best_before(algorithm: Algorithm, *, seed: int, step_size: float) 
     seeds=10,
     cost="slow",
     refuted=True,
-    note=f"{ERRANDS} PPO's critic has a target at every decision, this one's at those where a level's value is read. "
-    "Without the division by deviations, or with eight times the critic's weight, it is no better.",
+    note=f"{ERRANDS} PPO's critic has a target at every decision, this one's at those where a level's value is read.",
 )
 def above_flat_advantages(algorithm: Algorithm, *, seed: int, step_size: float) -> dict[str, float]:
     return _errands(algorithm, seed, step_size)

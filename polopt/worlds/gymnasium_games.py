@@ -32,8 +32,8 @@ class GymnasiumTasks:
     """Tasks of an environment of gymnasium, one for each seed, whose actions are a `Discrete` or a `Text` space.
 
     A prompt is `ask` and the first observation in words: texts as they are, numbers with `digits` digits after the
-    point, and named parts as `name: ...`. An answer is an action: the name of a choice, or its number, or a text of the
-    space; any other one is lost, and what was read before is read again. Rewards are the environment's; a task is
+    point, and named parts as `name: ...`. An answer is an action: the name of a choice, or a text of the space; any
+    other one is lost, and what was read before is read again. Rewards are the environment's; a task is
     solved if they add up to `solved`.
 
     id, settings: as in `gymnasium.make`. actions: names of the choices, in their order; None for their numbers.

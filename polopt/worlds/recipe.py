@@ -205,9 +205,12 @@ class ToolUseWorld(WrapperWorld):
         tools: dict[str, Tool] = {}
         for named in self.tools:
             if isinstance(named, str):
-                tools[named.rpartition(":")[2]] = self._tool(named)
+                found: dict[str, Any] = {named.rpartition(":")[2]: self._tool(named)}
             else:
-                tools |= mcp_tools(named.mcp, named.seconds)
+                found = dict(mcp_tools(named.mcp, named.seconds))
+            if twice := sorted(tools.keys() & found.keys()):
+                raise ConfigError(f"world.tools: two tools are called {twice[0]}; rename one of them")
+            tools |= found
         both = [ToolUse(tasks, tools, calls=self.calls) for tasks in (split.train, split.heldout)]
         return dataclasses.replace(split, train=both[0], heldout=both[1])
 

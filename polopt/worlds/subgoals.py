@@ -55,8 +55,8 @@ class SubgoalTasks(WrappedTasks):
         return "".join(f"<{tag}>{text}</{tag}>" for tag, text in zip(self.tags, (switch, subgoal, action), strict=True))
 
     def spans(self, answer: str) -> dict[str, tuple[SectionSpan, str]]:
-        """Returns the tags of an answer, with what they hold, by the name of their section; tags count as a part of the
-        section. An answer has those before its action alone."""
+        """Returns the place of each tag of an answer, with the tag itself, and what it holds, by the name of its
+        section."""
         found: dict[str, tuple[SectionSpan, str]] = {}
         for tag, section in zip(self.tags, TAGS, strict=True):
             match = re.search(f"<{tag}>(.*?)</{tag}>", answer, re.DOTALL)

@@ -75,6 +75,12 @@ def test_before_an_answer() -> None:
     assert refused.observation.startswith("error: add:")
 
 
+def test_two_tools_of_one_name_are_refused() -> None:
+    spec = {"kind": "with-tools", "tools": [{"mcp": COMMAND, "seconds": 60.0}] * 2, "of": {"kind": "guess-number"}}
+    with pytest.raises(ConfigError, match="two tools are called add"):
+        build_tasks(spec, seed=0)
+
+
 def test_another_process_starts_its_own() -> None:
     tool = mcp_tools(COMMAND, 60.0)["add"]
     assert pickle.loads(pickle.dumps(tool))(a=1, b=1) == "2"
